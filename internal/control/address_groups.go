@@ -3,10 +3,8 @@ package control
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"heddle/internal/control/translate"
@@ -22,22 +20,11 @@ type addressGroups struct {
 }
 
 func newAddressGroups(s *Service) *resource[neutron.AddressGroup, neutron.AddressGroupView] {
-	t := schema.AddressGroups
 	return shareable(&resource[neutron.AddressGroup, neutron.AddressGroupView]{
-		Service: s, name: neutron.AddressGroups, make: (*operation).createAddressGroup,
-		finder: finder[neutron.AddressGroup]{t, []criterion[neutron.AddressGroup]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-			onlyShared(t, neutron.AddressGroups),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }).onlyAdmins(),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.AddressGroup] {
-			return append(sharedObjects(t, neutron.AddressGroups, r, c), t.By(r, "project", c.ProjectID))
-		}},
+		Service: s, name: neutron.AddressGroups, make: (*operation).createAddressGroup, refusal: (*operation).hideSharedGroup,
+		finder:     ownAndGranted(schema.AddressGroups, neutron.AddressGroups),
 		standard:   func(g *neutron.AddressGroup) *neutron.Standard { return &g.Standard },
 		attributes: func(o *neutron.AddressGroupView) *neutron.Standard { return &o.Standard },
-		owner: func(_ records.Reader, g *neutron.AddressGroup) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: g.ProjectID}, true
-		},
 		answer: func(r records.Reader, g *neutron.AddressGroup, q neutron.Query) *neutron.AddressGroupView {
 			if q.WithoutComputed {
 				return &neutron.AddressGroupView{AddressGroup: g}
@@ -76,45 +63,25 @@ func (o *operation) createAddressGroup(_ context.Context, v neutron.Values) (*ne
 	return o.changeAddresses(g, addresses, true)
 }
 
-// toChange finds a group that the caller may change. As in the reference, one that is only shared
-// with the caller's project is not found.
-func (s addressGroups) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.AddressGroup, error) {
-	g, err := s.resource.toChange(o, id, op, v, ifMatch)
+// hideSharedGroup returns the error about a group that the caller may not change: as in the
+// reference, one that is only shared with his project is not found.
+func (o *operation) hideSharedGroup(id string, err error) error {
 	var refused *neutron.Error
-	if errors.As(err, &refused) && refused.Kind == neutron.Forbidden && !o.inOwnProject(id) {
-		return nil, neutron.AddressGroups.NotFound(id)
-	}
-	return g, err
-}
-
-func (o *operation) inOwnProject(id string) bool {
 	g, ok := schema.AddressGroups.Peek(o.tx, id)
-	return ok && o.caller.Owns(g.ProjectID)
+	if errors.As(err, &refused) && refused.Kind == neutron.Forbidden && !(ok && o.caller.Owns(g.ProjectID)) {
+		return neutron.AddressGroups.NotFound(id)
+	}
+	return err
 }
 
 // update changes the name and the description of a group.
 func (s addressGroups) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.AddressGroupView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.AddressGroupView, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		g := *old
-		applyStandard(&g.Standard, v)
-		if reflect.DeepEqual(&g, old) {
-			return s.answerTo(o.tx, c, old, neutron.Query{}), nil
-		}
-		o.bump(&g.Standard)
-		return s.answerTo(o.tx, c, &g, neutron.Query{}), o.putAddressGroup(&g)
-	})
+	return s.modify(ctx, c, id, v, ifMatch, nil, (*operation).putAddressGroup)
 }
 
 // delete deletes a group that no rule names, with its members.
 func (s addressGroups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.AddressGroup) error {
 		if len(schema.SecurityGroups.Referrers(o.tx, "remote_address_group", id)) > 0 {
 			return conflict("AddressGroupInUse", "Address group %s is in use on one or more security group rules.", id)
 		}

@@ -2,12 +2,9 @@ package control
 
 import (
 	"context"
-	"iter"
-	"reflect"
 	"slices"
 
 	"heddle/internal/neutron"
-	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
@@ -22,36 +19,15 @@ type (
 )
 
 func newBGPSpeakers(s *Service) *resource[neutron.BGPSpeaker, neutron.BGPSpeaker] {
-	standard := func(b *neutron.BGPSpeaker) *neutron.Standard { return &b.Standard }
-	return &resource[neutron.BGPSpeaker, neutron.BGPSpeaker]{
-		Service: s, name: neutron.BGPSpeakers, make: (*operation).createBGPSpeaker, finder: forAdmins(schema.BGPSpeakers),
-		standard: standard, attributes: standard,
-		owner: func(_ records.Reader, b *neutron.BGPSpeaker) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: b.ProjectID}, true
-		},
-		answer: func(_ records.Reader, b *neutron.BGPSpeaker, _ neutron.Query) *neutron.BGPSpeaker { return b },
-	}
+	t := schema.BGPSpeakers
+	return asStored(s, neutron.BGPSpeakers, forAdmins(t, byName(t), byProject(t)),
+		func(b *neutron.BGPSpeaker) *neutron.Standard { return &b.Standard }, (*operation).createBGPSpeaker)
 }
 
 func newBGPPeers(s *Service) *resource[neutron.BGPPeer, neutron.BGPPeer] {
-	standard := func(p *neutron.BGPPeer) *neutron.Standard { return &p.Standard }
-	return &resource[neutron.BGPPeer, neutron.BGPPeer]{
-		Service: s, name: neutron.BGPPeers, make: (*operation).createBGPPeer, finder: forAdmins(schema.BGPPeers),
-		standard: standard, attributes: standard,
-		owner: func(_ records.Reader, p *neutron.BGPPeer) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: p.ProjectID}, true
-		},
-		answer: func(_ records.Reader, p *neutron.BGPPeer, _ neutron.Query) *neutron.BGPPeer { return p },
-	}
-}
-
-// forAdmins returns a finder of objects that only admins see, with an index by name and project.
-func forAdmins[T any](t *records.Table[T]) finder[T] {
-	return finder[T]{t, []criterion[T]{
-		byID(t, func(q *neutron.Query) []string { return q.IDs }),
-		by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-		by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-	}, func(records.Reader, neutron.Caller) []iter.Seq[*T] { return nil }}
+	t := schema.BGPPeers
+	return asStored(s, neutron.BGPPeers, forAdmins(t, byName(t), byProject(t)),
+		func(p *neutron.BGPPeer) *neutron.Standard { return &p.Standard }, (*operation).createBGPPeer)
 }
 
 // BGPSpeakerOperations are the operations on BGP speakers (neutron-api §9).
@@ -96,51 +72,22 @@ func (o *operation) createBGPSpeaker(_ context.Context, v neutron.Values) (*neut
 }
 
 func (s bgpSpeakers) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.BGPSpeaker, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.BGPSpeaker, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		b := *old
-		applyStandard(&b.Standard, v)
+	return s.modify(ctx, c, id, v, ifMatch, func(_ *operation, b, _ *neutron.BGPSpeaker) error {
 		setFlag(&b.AdvertisesFloatingIPs, v, "advertise_floating_ip_host_routes")
 		setFlag(&b.AdvertisesNetworks, v, "advertise_tenant_networks")
-		return &b, o.changeBGPSpeaker(old, &b)
-	})
-}
-
-// changeBGPSpeaker stores a speaker unless it is as before.
-func (o *operation) changeBGPSpeaker(old, b *neutron.BGPSpeaker) error {
-	if reflect.DeepEqual(old, b) {
 		return nil
-	}
-	o.bump(&b.Standard)
-	return schema.BGPSpeakers.Put(o.tx, b)
+	}, put(schema.BGPSpeakers))
 }
 
 // delete deletes a speaker. Its peers stay.
 func (s bgpSpeakers) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
-		return schema.BGPSpeakers.Delete(o.tx, id)
-	})
+	return s.remove(ctx, c, id, ifMatch, drop(schema.BGPSpeakers))
 }
 
 // change changes a speaker by a function, which gets a copy of it.
 func (s bgpSpeakers) change(ctx context.Context, c neutron.Caller, id string, f func(o *operation, b *neutron.BGPSpeaker) error) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		old, err := s.toChange(o, id, neutron.Update, nil, nil)
-		if err != nil {
-			return err
-		}
-		b := *old
-		if err := f(o, &b); err != nil {
-			return err
-		}
-		return o.changeBGPSpeaker(old, &b)
-	})
+	_, err := s.modify(ctx, c, id, nil, nil, func(o *operation, b, _ *neutron.BGPSpeaker) error { return f(o, b) }, put(schema.BGPSpeakers))
+	return err
 }
 
 func (s bgpSpeakers) addPeer(ctx context.Context, c neutron.Caller, id, peerID string) error {
@@ -206,32 +153,15 @@ func (o *operation) createBGPPeer(_ context.Context, v neutron.Values) (*neutron
 
 // update changes the name and the password of a peer.
 func (s bgpPeers) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.BGPPeer, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.BGPPeer, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
+	return s.modify(ctx, c, id, v, ifMatch, func(_ *operation, p, _ *neutron.BGPPeer) error {
+		if !v.Has("password") {
+			return nil
 		}
-		p := *old
-		applyStandard(&p.Standard, v)
-		if v.Has("password") {
-			if err := p.SetPassword(v); err != nil {
-				return nil, err
-			}
-		}
-		if reflect.DeepEqual(old, &p) {
-			return old, nil
-		}
-		o.bump(&p.Standard)
-		return &p, schema.BGPPeers.Put(o.tx, &p)
-	})
+		return p.SetPassword(v)
+	}, put(schema.BGPPeers))
 }
 
 // delete deletes a peer, and takes it from its speakers.
 func (s bgpPeers) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
-		return schema.BGPPeers.Delete(o.tx, id)
-	})
+	return s.remove(ctx, c, id, ifMatch, drop(schema.BGPPeers))
 }

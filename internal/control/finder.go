@@ -53,6 +53,33 @@ func byID[T any](t *records.Table[T], values func(q *neutron.Query) []string) cr
 	}}
 }
 
+// byOwnID returns the criterion of the ids that queries ask for.
+func byOwnID[T any](t *records.Table[T]) criterion[T] {
+	return byID(t, func(q *neutron.Query) []string { return q.IDs })
+}
+
+// byName returns the criterion of the objects' names.
+func byName[T any](t *records.Table[T]) criterion[T] {
+	return by(t, "name", func(q *neutron.Query) []string { return q.Names })
+}
+
+// byProject returns the criterion of the projects whose the objects are.
+func byProject[T any](t *records.Table[T]) criterion[T] {
+	return by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs })
+}
+
+// ofProject returns a finder of objects that their project sees, by ids and these criteria.
+func ofProject[T any](t *records.Table[T], criteria ...criterion[T]) finder[T] {
+	return finder[T]{t, append([]criterion[T]{byOwnID(t)}, criteria...), func(r records.Reader, c neutron.Caller) []iter.Seq[*T] {
+		return []iter.Seq[*T]{t.By(r, "project", c.ProjectID)}
+	}}
+}
+
+// forAdmins returns a finder of objects that only admins see, by ids and these criteria.
+func forAdmins[T any](t *records.Table[T], criteria ...criterion[T]) finder[T] {
+	return finder[T]{t, append([]criterion[T]{byOwnID(t)}, criteria...), func(records.Reader, neutron.Caller) []iter.Seq[*T] { return nil }}
+}
+
 // onlyAdmins has a criterion find candidates for admins alone.
 func (c criterion[T]) onlyAdmins() criterion[T] {
 	c.admins = true

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,27 +29,14 @@ func (o *operation) createFirewallGroup(_ context.Context, v neutron.Values) (*n
 // update changes a firewall group. Of a default group members change only the ports, and admins all
 // but the name.
 func (s firewallGroups) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallGroupView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallGroupView, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
+	return s.modify(ctx, c, id, v, ifMatch, func(o *operation, g, old *neutron.FirewallGroup) error {
 		if err := checkDefaultFirewallGroup(c, old, v); err != nil {
-			return nil, err
+			return err
 		}
-		g := *old
-		applyStandard(&g.Standard, v)
 		setFlag(&g.AdminStateUp, v, "admin_state_up")
 		setFlag(&g.Shared, v, "shared")
-		if err := o.applyFirewallGroup(&g, v); err != nil {
-			return nil, err
-		}
-		if reflect.DeepEqual(&g, old) {
-			return &neutron.FirewallGroupView{FirewallGroup: old}, nil
-		}
-		o.bump(&g.Standard)
-		return &neutron.FirewallGroupView{FirewallGroup: &g}, o.putFirewallGroup(&g)
-	})
+		return o.applyFirewallGroup(g, v)
+	}, (*operation).putFirewallGroup)
 }
 
 // checkDefaultFirewallGroup refuses changes of a default group, and of another one into that.

@@ -24,9 +24,9 @@ type (
 // ownAndShared returns a finder of objects that have an index by project, name and shared.
 func ownAndShared[T any](t *records.Table[T]) finder[T] {
 	return finder[T]{t, []criterion[T]{
-		byID(t, func(q *neutron.Query) []string { return q.IDs }),
-		by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-		by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+		byOwnID(t),
+		byName(t),
+		byProject(t),
 	}, func(r records.Reader, c neutron.Caller) []iter.Seq[*T] {
 		return []iter.Seq[*T]{t.By(r, "project", c.ProjectID), t.By(r, "shared", "true")}
 	}}
@@ -67,13 +67,9 @@ func newFirewalls(s *Service) *resource[neutron.Firewall, neutron.FirewallView] 
 	t := schema.Firewalls
 	return &resource[neutron.Firewall, neutron.FirewallView]{
 		Service: s, name: neutron.Firewalls, make: (*operation).createFirewall,
-		finder: finder[neutron.Firewall]{t, []criterion[neutron.Firewall]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Firewall] {
-			return []iter.Seq[*neutron.Firewall]{t.By(r, "project", c.ProjectID)}
-		}},
+		finder: ofProject(t,
+			byName(t),
+			byProject(t)),
 		standard:   func(f *neutron.Firewall) *neutron.Standard { return &f.Standard },
 		attributes: func(o *neutron.FirewallView) *neutron.Standard { return &o.Standard },
 		owner:      func(_ records.Reader, f *neutron.Firewall) (neutron.Owner, bool) { return firewallOwner(f), true },

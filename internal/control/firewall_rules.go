@@ -63,10 +63,7 @@ func (s firewallRules) update(ctx context.Context, c neutron.Caller, id string, 
 
 // delete deletes a rule that is in no policy.
 func (s firewallRules) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.FirewallRule) error {
 		if len(schema.FirewallPolicies.Referrers(o.tx, "rule", id)) > 0 {
 			return firewallRuleInUse(id)
 		}

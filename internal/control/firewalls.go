@@ -69,10 +69,7 @@ func (s firewalls) update(ctx context.Context, c neutron.Caller, id string, v ne
 
 // delete deletes a firewall.
 func (s firewalls) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.Firewall) error {
 		return errors.Join(o.dropBundle(kindFirewall, id), schema.Firewalls.Delete(o.tx, id))
 	})
 }

@@ -24,33 +24,20 @@ type (
 
 func newFlavors(s *Service) *resource[neutron.Flavor, neutron.Flavor] {
 	t := schema.Flavors
-	standard := func(f *neutron.Flavor) *neutron.Standard { return &f.Standard }
-	return &resource[neutron.Flavor, neutron.Flavor]{
-		Service: s, name: neutron.Flavors, make: (*operation).createFlavor,
-		finder: finder[neutron.Flavor]{t, []criterion[neutron.Flavor]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-		}, func(r records.Reader, _ neutron.Caller) []iter.Seq[*neutron.Flavor] {
+	res := asStored(s, neutron.Flavors, finder[neutron.Flavor]{t, []criterion[neutron.Flavor]{byOwnID(t), byName(t)},
+		func(r records.Reader, _ neutron.Caller) []iter.Seq[*neutron.Flavor] {
 			return []iter.Seq[*neutron.Flavor]{t.All(r)}
 		}},
-		standard: standard, attributes: standard,
-		owner:  func(records.Reader, *neutron.Flavor) (neutron.Owner, bool) { return neutron.Owner{Shared: true}, true },
-		answer: func(_ records.Reader, f *neutron.Flavor, _ neutron.Query) *neutron.Flavor { return f },
-	}
+		func(f *neutron.Flavor) *neutron.Standard { return &f.Standard }, (*operation).createFlavor)
+	res.owner = func(records.Reader, *neutron.Flavor) (neutron.Owner, bool) { return neutron.Owner{Shared: true}, true }
+	return res
 }
 
 func newServiceProfiles(s *Service) *resource[neutron.ServiceProfile, neutron.ServiceProfile] {
-	t := schema.ServiceProfiles
-	standard := func(p *neutron.ServiceProfile) *neutron.Standard { return &p.Standard }
-	return &resource[neutron.ServiceProfile, neutron.ServiceProfile]{
-		Service: s, name: neutron.ServiceProfiles, make: (*operation).createServiceProfile,
-		finder: finder[neutron.ServiceProfile]{t, []criterion[neutron.ServiceProfile]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-		}, func(records.Reader, neutron.Caller) []iter.Seq[*neutron.ServiceProfile] { return nil }},
-		standard: standard, attributes: standard,
-		owner:  func(records.Reader, *neutron.ServiceProfile) (neutron.Owner, bool) { return neutron.Owner{}, true },
-		answer: func(_ records.Reader, p *neutron.ServiceProfile, _ neutron.Query) *neutron.ServiceProfile { return p },
-	}
+	res := asStored(s, neutron.ServiceProfiles, forAdmins(schema.ServiceProfiles),
+		func(p *neutron.ServiceProfile) *neutron.Standard { return &p.Standard }, (*operation).createServiceProfile)
+	res.owner = func(records.Reader, *neutron.ServiceProfile) (neutron.Owner, bool) { return neutron.Owner{}, true }
+	return res
 }
 
 // Flavors returns the operations on flavors, beside [Service.AddProfile] and
@@ -88,17 +75,11 @@ func (o *operation) createFlavor(_ context.Context, v neutron.Values) (*neutron.
 }
 
 func (s flavors) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.Flavor, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.Flavor, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		f := *old
-		applyStandard(&f.Standard, v)
+	return s.modify(ctx, c, id, v, ifMatch, func(_ *operation, f, _ *neutron.Flavor) error {
 		setFlag(&f.Enabled, v, "enabled")
 		setList(&f.ProfileIDs, v, "service_profiles")
-		return &f, o.changeFlavor(old, &f)
-	})
+		return nil
+	}, (*operation).putFlavor)
 }
 
 // changeFlavor stores a flavor unless it is as before.
@@ -120,10 +101,7 @@ func (o *operation) putFlavor(f *neutron.Flavor) error {
 }
 
 func (s flavors) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.Flavor) error {
 		return inUse(schema.Flavors.Delete(o.tx, id), "FlavorInUse", "Flavor %s is used by some service instance.", id)
 	})
 }
@@ -238,25 +216,15 @@ func (o *operation) putServiceProfile(p *neutron.ServiceProfile) error {
 }
 
 func (s serviceProfiles) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.ServiceProfile, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.ServiceProfile, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
+	return s.modify(ctx, c, id, v, ifMatch, func(o *operation, p, _ *neutron.ServiceProfile) error {
 		if len(schema.Flavors.Referrers(o.tx, "service_profile", id)) > 0 {
-			return nil, profileInUse(id)
+			return profileInUse(id)
 		}
-		p := *old
-		applyStandard(&p.Standard, v)
 		setText(&p.Driver, v, "driver")
 		setText(&p.Metainfo, v, "metainfo")
 		setFlag(&p.Enabled, v, "enabled")
-		if reflect.DeepEqual(&p, old) {
-			return old, nil
-		}
-		o.bump(&p.Standard)
-		return &p, o.putServiceProfile(&p)
-	})
+		return nil
+	}, (*operation).putServiceProfile)
 }
 
 func profileInUse(id string) error {
@@ -264,10 +232,7 @@ func profileInUse(id string) error {
 }
 
 func (s serviceProfiles) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.ServiceProfile) error {
 		return inUse(schema.ServiceProfiles.Delete(o.tx, id), "ServiceProfileInUse", "Service Profile %s is used by some service instance.", id)
 	})
 }

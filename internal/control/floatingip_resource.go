@@ -1,8 +1,6 @@
 package control
 
 import (
-	"iter"
-
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -17,16 +15,12 @@ func newFloatingIPs(s *Service) *resource[neutron.FloatingIP, neutron.FloatingIP
 	t := schema.FloatingIPs
 	return &resource[neutron.FloatingIP, neutron.FloatingIPView]{
 		Service: s, name: neutron.FloatingIPs, make: (*operation).createFloatingIP,
-		finder: finder[neutron.FloatingIP]{t, []criterion[neutron.FloatingIP]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+		finder: ofProject(t,
 			by(t, "ip_address", func(q *neutron.Query) []string { return q.FloatingIPs }),
 			by(t, "port", func(q *neutron.Query) []string { return q.PortIDs }),
 			by(t, "router", func(q *neutron.Query) []string { return q.RouterIDs }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-			by(t, "floating_network", func(q *neutron.Query) []string { return q.FloatingNetworkIDs }).onlyAdmins(),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.FloatingIP] {
-			return []iter.Seq[*neutron.FloatingIP]{t.By(r, "project", c.ProjectID)}
-		}},
+			byProject(t),
+			by(t, "floating_network", func(q *neutron.Query) []string { return q.FloatingNetworkIDs }).onlyAdmins()),
 		standard:   func(f *neutron.FloatingIP) *neutron.Standard { return &f.Standard },
 		attributes: func(o *neutron.FloatingIPView) *neutron.Standard { return &o.Standard },
 		owner:      func(_ records.Reader, f *neutron.FloatingIP) (neutron.Owner, bool) { return floatingIPOwner(f), true },

@@ -3,14 +3,11 @@ package control
 import (
 	"context"
 	"errors"
-	"iter"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
-	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
@@ -21,21 +18,8 @@ type localIPs struct {
 
 func newLocalIPs(s *Service) *resource[neutron.LocalIP, neutron.LocalIP] {
 	t := schema.LocalIPs
-	return &resource[neutron.LocalIP, neutron.LocalIP]{
-		Service: s, name: neutron.LocalIPs, make: (*operation).createLocalIP,
-		finder: finder[neutron.LocalIP]{t, []criterion[neutron.LocalIP]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.LocalIP] {
-			return []iter.Seq[*neutron.LocalIP]{t.By(r, "project", c.ProjectID)}
-		}},
-		standard:   func(l *neutron.LocalIP) *neutron.Standard { return &l.Standard },
-		attributes: func(l *neutron.LocalIP) *neutron.Standard { return &l.Standard },
-		owner: func(_ records.Reader, l *neutron.LocalIP) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: l.ProjectID}, true
-		},
-		answer: func(_ records.Reader, l *neutron.LocalIP, _ neutron.Query) *neutron.LocalIP { return l },
-	}
+	return asStored(s, neutron.LocalIPs, ofProject(t, byProject(t)),
+		func(l *neutron.LocalIP) *neutron.Standard { return &l.Standard }, (*operation).createLocalIP)
 }
 
 // LocalIPs returns the operations on local IPs.
@@ -147,19 +131,7 @@ func addressOfPort(p *neutron.Port, want netip.Addr) (netip.Addr, error) {
 
 // update changes the name and the description of a local IP.
 func (s localIPs) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.LocalIP, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.LocalIP, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		l := *old
-		applyStandard(&l.Standard, v)
-		if reflect.DeepEqual(&l, old) {
-			return old, nil
-		}
-		o.bump(&l.Standard)
-		return &l, schema.LocalIPs.Put(o.tx, &l)
-	})
+	return s.modify(ctx, c, id, v, ifMatch, nil, put(schema.LocalIPs))
 }
 
 // delete deletes a local IP that no port is associated with, and the port that was made for it.

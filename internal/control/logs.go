@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"reflect"
 	"slices"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
-	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
@@ -19,19 +17,8 @@ type logs struct {
 }
 
 func newLogs(s *Service) *resource[neutron.Log, neutron.Log] {
-	t := schema.Logs
-	standard := func(l *neutron.Log) *neutron.Standard { return &l.Standard }
-	return &resource[neutron.Log, neutron.Log]{
-		Service: s, name: neutron.Logs, make: (*operation).createLog,
-		finder: finder[neutron.Log]{t, []criterion[neutron.Log]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-		}, func(records.Reader, neutron.Caller) []iter.Seq[*neutron.Log] { return nil }},
-		standard: standard, attributes: standard,
-		owner: func(_ records.Reader, l *neutron.Log) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: l.ProjectID}, true
-		},
-		answer: func(_ records.Reader, l *neutron.Log, _ neutron.Query) *neutron.Log { return l },
-	}
+	return asStored(s, neutron.Logs, forAdmins(schema.Logs),
+		func(l *neutron.Log) *neutron.Standard { return &l.Standard }, (*operation).createLog)
 }
 
 // Logs returns the operations on logs of security groups.
@@ -100,27 +87,14 @@ func (o *operation) putLog(l *neutron.Log) error {
 }
 
 func (s logs) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.Log, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.Log, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		l := *old
-		applyStandard(&l.Standard, v)
+	return s.modify(ctx, c, id, v, ifMatch, func(_ *operation, l, _ *neutron.Log) error {
 		setFlag(&l.Enabled, v, "enabled")
-		if reflect.DeepEqual(&l, old) {
-			return old, nil
-		}
-		o.bump(&l.Standard)
-		return &l, o.putLog(&l)
-	})
+		return nil
+	}, (*operation).putLog)
 }
 
 func (s logs) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.Log) error {
 		return errors.Join(schema.Logs.Delete(o.tx, id), o.dropBundle(kindLog, id))
 	})
 }

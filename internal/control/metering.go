@@ -3,52 +3,22 @@ package control
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
-	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
 func newMeteringLabels(s *Service) *resource[neutron.MeteringLabel, neutron.MeteringLabel] {
 	t := schema.MeteringLabels
-	return &resource[neutron.MeteringLabel, neutron.MeteringLabel]{
-		Service: s, name: neutron.MeteringLabels, make: (*operation).createMeteringLabel,
-		finder: finder[neutron.MeteringLabel]{t, []criterion[neutron.MeteringLabel]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.MeteringLabel] {
-			return []iter.Seq[*neutron.MeteringLabel]{t.By(r, "project", c.ProjectID)}
-		}},
-		standard:   func(l *neutron.MeteringLabel) *neutron.Standard { return &l.Standard },
-		attributes: func(l *neutron.MeteringLabel) *neutron.Standard { return &l.Standard },
-		owner: func(_ records.Reader, l *neutron.MeteringLabel) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: l.ProjectID}, true
-		},
-		answer: func(_ records.Reader, l *neutron.MeteringLabel, _ neutron.Query) *neutron.MeteringLabel { return l },
-	}
+	return asStored(s, neutron.MeteringLabels, ofProject(t, byProject(t)),
+		func(l *neutron.MeteringLabel) *neutron.Standard { return &l.Standard }, (*operation).createMeteringLabel)
 }
 
 func newMeteringRules(s *Service) *resource[neutron.MeteringLabelRule, neutron.MeteringLabelRule] {
-	t := schema.MeteringLabelRules
-	return &resource[neutron.MeteringLabelRule, neutron.MeteringLabelRule]{
-		Service: s, name: neutron.MeteringLabelRules, make: (*operation).createMeteringRule,
-		finder: finder[neutron.MeteringLabelRule]{t, []criterion[neutron.MeteringLabelRule]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.MeteringLabelRule] {
-			return []iter.Seq[*neutron.MeteringLabelRule]{t.By(r, "project", c.ProjectID)}
-		}},
-		standard:   func(r *neutron.MeteringLabelRule) *neutron.Standard { return &r.Standard },
-		attributes: func(r *neutron.MeteringLabelRule) *neutron.Standard { return &r.Standard },
-		owner: func(_ records.Reader, r *neutron.MeteringLabelRule) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: r.ProjectID}, true
-		},
-		answer: func(_ records.Reader, r *neutron.MeteringLabelRule, _ neutron.Query) *neutron.MeteringLabelRule {
-			return r
-		},
-	}
+	return asStored(s, neutron.MeteringLabelRules, ofProject(schema.MeteringLabelRules),
+		func(r *neutron.MeteringLabelRule) *neutron.Standard { return &r.Standard }, (*operation).createMeteringRule)
 }
 
 // MeteringLabels returns the operations on metering labels, which only admins make.
@@ -103,21 +73,13 @@ func (o *operation) deriveMeteringLabel(l *neutron.MeteringLabel) error {
 }
 
 func (s *Service) deleteMeteringLabel(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s, c, func(o *operation) error {
-		l, err := s.meteringLabels.toChange(o, id, neutron.Delete, nil, ifMatch)
-		if err != nil {
-			return err
-		}
-		return errors.Join(schema.MeteringLabels.Delete(o.tx, l.ID), o.dropBundle(kindMeteringLabel, l.ID))
+	return s.meteringLabels.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.MeteringLabel) error {
+		return errors.Join(schema.MeteringLabels.Delete(o.tx, id), o.dropBundle(kindMeteringLabel, id))
 	})
 }
 
 func (s *Service) deleteMeteringRule(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s, c, func(o *operation) error {
-		r, err := s.meteringRules.toChange(o, id, neutron.Delete, nil, ifMatch)
-		if err != nil {
-			return err
-		}
+	return s.meteringRules.remove(ctx, c, id, ifMatch, func(o *operation, r *neutron.MeteringLabelRule) error {
 		l, err := schema.MeteringLabels.Get(o.tx, r.LabelID)
 		if err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"heddle/internal/control/translate"
@@ -127,29 +126,12 @@ func (o *operation) ipv6Scope(networkID string) string {
 
 // update changes the name and the description of a proxy.
 func (s ndpProxies) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NDPProxy, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.NDPProxy, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		x := *old
-		applyStandard(&x.Standard, v)
-		if reflect.DeepEqual(&x, old) {
-			return old, nil
-		}
-		o.bump(&x.Standard)
-		return &x, schema.NDPProxies.Put(o.tx, &x)
-	})
+	return s.modify(ctx, c, id, v, ifMatch, nil, put(schema.NDPProxies))
 }
 
 // delete deletes a proxy.
 func (s ndpProxies) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
-		return o.removeNDPProxy(id)
-	})
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.NDPProxy) error { return o.removeNDPProxy(id) })
 }
 
 func (o *operation) removeNDPProxy(id string) error {

@@ -19,7 +19,7 @@ func newPortForwardings(s *Service) *resource[neutron.PortForwarding, neutron.Po
 	return &resource[neutron.PortForwarding, neutron.PortForwarding]{
 		Service: s, name: neutron.PortForwardings,
 		finder: finder[neutron.PortForwarding]{table: t, criteria: []criterion[neutron.PortForwarding]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			byOwnID(t),
 		}},
 		standard:   func(x *neutron.PortForwarding) *neutron.Standard { return &x.Standard },
 		attributes: func(x *neutron.PortForwarding) *neutron.Standard { return &x.Standard },

@@ -43,10 +43,7 @@ func (s qosPolicies) update(ctx context.Context, c neutron.Caller, id string, v 
 
 // delete deletes a policy that nothing has, with its rules.
 func (s qosPolicies) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.QoSPolicy) error {
 		if err := o.checkQoSPolicyUnused(id); err != nil {
 			return err
 		}

@@ -1,8 +1,6 @@
 package control
 
 import (
-	"iter"
-
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -14,22 +12,11 @@ type qosPolicies struct {
 }
 
 func newQoSPolicies(s *Service) *resource[neutron.QoSPolicy, neutron.QoSPolicyView] {
-	t := schema.QoSPolicies
 	return shareable(&resource[neutron.QoSPolicy, neutron.QoSPolicyView]{
 		Service: s, name: neutron.QoSPolicies, make: (*operation).createQoSPolicy,
-		finder: finder[neutron.QoSPolicy]{t, []criterion[neutron.QoSPolicy]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-			onlyShared(t, neutron.QoSPolicies),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.QoSPolicy] {
-			return append(sharedObjects(t, neutron.QoSPolicies, r, c), t.By(r, "project", c.ProjectID))
-		}},
+		finder:     ownAndGranted(schema.QoSPolicies, neutron.QoSPolicies),
 		standard:   func(p *neutron.QoSPolicy) *neutron.Standard { return &p.Standard },
 		attributes: func(o *neutron.QoSPolicyView) *neutron.Standard { return &o.Standard },
-		owner: func(_ records.Reader, p *neutron.QoSPolicy) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: p.ProjectID}, true
-		},
 		answer: func(_ records.Reader, p *neutron.QoSPolicy, _ neutron.Query) *neutron.QoSPolicyView {
 			return &neutron.QoSPolicyView{QoSPolicy: p}
 		},

@@ -19,22 +19,9 @@ type rbacPolicies struct {
 
 func newRBACPolicies(s *Service) *resource[neutron.RBACPolicy, neutron.RBACPolicy] {
 	t := schema.RBACPolicies
-	standard := func(p *neutron.RBACPolicy) *neutron.Standard { return &p.Standard }
-	return &resource[neutron.RBACPolicy, neutron.RBACPolicy]{
-		Service: s, name: neutron.RBACPolicies, make: (*operation).createPolicy,
-		finder: finder[neutron.RBACPolicy]{t, []criterion[neutron.RBACPolicy]{
-			by(t, "api_id", func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "object_id", func(q *neutron.Query) []string { return q.ObjectIDs }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.RBACPolicy] {
-			return []iter.Seq[*neutron.RBACPolicy]{t.By(r, "project", c.ProjectID)}
-		}},
-		standard: standard, attributes: standard,
-		owner: func(_ records.Reader, p *neutron.RBACPolicy) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: p.ProjectID}, true
-		},
-		answer: func(_ records.Reader, p *neutron.RBACPolicy, _ neutron.Query) *neutron.RBACPolicy { return p },
-	}
+	f := ofProject(t, by(t, "object_id", func(q *neutron.Query) []string { return q.ObjectIDs }), byProject(t))
+	f.criteria[0] = by(t, "api_id", func(q *neutron.Query) []string { return q.IDs })
+	return asStored(s, neutron.RBACPolicies, f, func(p *neutron.RBACPolicy) *neutron.Standard { return &p.Standard }, (*operation).createPolicy)
 }
 
 // RBACPolicies returns the operations on RBAC policies. Do not modify what they return.

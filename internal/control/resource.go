@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"iter"
+	"reflect"
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
@@ -15,15 +16,25 @@ type resource[T, V any] struct {
 	finder[T]
 	name       neutron.Resource
 	standard   func(o *T) *neutron.Standard
-	attributes func(o *V) *neutron.Standard                                // those of an answer
-	owner      func(r records.Reader, o *T) (owner neutron.Owner, ok bool) // false: what it belongs to is gone
-	answer     func(r records.Reader, o *T, q neutron.Query) *V
+	attributes func(o *V) *neutron.Standard // those of an answer
+	// owner says whose an object is, or false if what it belongs to is gone; nil: the project's alone.
+	owner  func(r records.Reader, o *T) (owner neutron.Owner, ok bool)
+	answer func(r records.Reader, o *T, q neutron.Query) *V
 	// shared reports whether an object, or what it belongs to, is shared with the caller, and mark
 	// says so in an answer; nil: owner says it. See shareable.
-	shared  func(r records.Reader, c neutron.Caller, o *T) bool
-	mark    func(r records.Reader, c neutron.Caller, o *V)
+	shared func(r records.Reader, c neutron.Caller, o *T) bool
+	mark   func(r records.Reader, c neutron.Caller, o *V)
+	// refusal returns what is said instead of an error about an object that cannot be changed; may be nil.
+	refusal func(o *operation, id string, err error) error
 	prepare func(o *operation, vs []neutron.Values) error // before any is made; may be nil
 	make    func(o *operation, ctx context.Context, v neutron.Values) (*T, error)
+}
+
+// asStored returns the resource of objects that answers show as they are stored.
+func asStored[T any](s *Service, name neutron.Resource, f finder[T], standard func(o *T) *neutron.Standard,
+	make func(o *operation, ctx context.Context, v neutron.Values) (*T, error)) *resource[T, T] {
+	return &resource[T, T]{Service: s, finder: f, name: name, standard: standard, attributes: standard, make: make,
+		answer: func(_ records.Reader, o *T, _ neutron.Query) *T { return o }}
 }
 
 // sees reports whether the caller may see an object.
@@ -37,7 +48,10 @@ func (res *resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
 
 // ownerFor is owner, with what policies share with the caller.
 func (res *resource[T, V]) ownerFor(r records.Reader, c neutron.Caller, o *T) (owner neutron.Owner, ok bool) {
-	owner, ok = res.owner(r, o)
+	owner, ok = neutron.Owner{ProjectID: res.standard(o).ProjectID}, true
+	if res.owner != nil {
+		owner, ok = res.owner(r, o)
+	}
 	if ok && res.shared != nil && !c.Owns(owner.ProjectID) {
 		owner.Shared = res.shared(r, c, o)
 	}
@@ -122,13 +136,63 @@ func (res *resource[T, V]) in(snap *records.Snap, c neutron.Caller, q neutron.Qu
 // and that is of the revision he insists on.
 func (res *resource[T, V]) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*T, error) {
 	object, owner, err := res.inTransaction(o, id)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = neutron.Authorize(o.caller, res.name, op, v, owner)
 	}
-	if err := neutron.Authorize(o.caller, res.name, op, v, owner); err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		return object, checkRevision(ifMatch, res.standard(object).RevisionNumber)
+	case res.refusal != nil:
+		return nil, res.refusal(o, id, err)
 	}
-	return object, checkRevision(ifMatch, res.standard(object).RevisionNumber)
+	return nil, err
+}
+
+// modify updates an object as a request wants: set changes a copy, in which the attributes that all
+// objects have are set already, and put stores what differs.
+func (res *resource[T, V]) modify(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
+	set func(o *operation, changed, old *T) error, put func(o *operation, changed *T) error) (*V, error) {
+	return transact(ctx, res.Service, c, func(o *operation) (*V, error) {
+		old, err := res.toChange(o, id, neutron.Update, v, ifMatch)
+		if err != nil {
+			return nil, err
+		}
+		changed := *old
+		applyStandard(res.standard(&changed), v)
+		if set != nil {
+			if err := set(o, &changed, old); err != nil {
+				return nil, err
+			}
+		}
+		if !reflect.DeepEqual(&changed, old) {
+			o.bump(res.standard(&changed))
+			if err := put(o, &changed); err != nil {
+				return nil, err
+			}
+		}
+		return res.answerTo(o.tx, c, &changed, neutron.Query{}), nil
+	})
+}
+
+// remove deletes an object as a request wants.
+func (res *resource[T, V]) remove(ctx context.Context, c neutron.Caller, id string, ifMatch *int64, drop func(o *operation, object *T) error) error {
+	return perform(ctx, res.Service, c, func(o *operation) error {
+		object, err := res.toChange(o, id, neutron.Delete, nil, ifMatch)
+		if err != nil {
+			return err
+		}
+		return drop(o, object)
+	})
+}
+
+// put returns a function that stores an object in a table alone.
+func put[T any](t *records.Table[T]) func(*operation, *T) error {
+	return func(o *operation, object *T) error { return t.Put(o.tx, object) }
+}
+
+// drop returns a function that deletes an object from a table alone.
+func drop[T any](t *records.Table[T]) func(*operation, *T) error {
+	return func(o *operation, object *T) error { return t.Delete(o.tx, t.ID(object)) }
 }
 
 // inTransaction finds an object that the caller may see, and whose it is.

@@ -38,18 +38,15 @@ func newNetworks(s *Service) *resource[neutron.Network, neutron.NetworkView] {
 	return &resource[neutron.Network, neutron.NetworkView]{
 		Service: s, name: neutron.Networks, make: (*operation).createNetwork,
 		finder: finder[neutron.Network]{t, []criterion[neutron.Network]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			byOwnID(t),
+			byName(t),
+			byProject(t),
 			onlyExternal(),
 			onlyShared(t, neutron.Networks),
 		}, visibleNetworks},
 		standard:   func(n *neutron.Network) *neutron.Standard { return &n.Standard },
 		attributes: func(o *neutron.NetworkView) *neutron.Standard { return &o.Standard },
-		owner: func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: n.ProjectID}, true
-		},
-		shared: seesNetwork,
+		shared:     seesNetwork,
 		mark: func(r records.Reader, c neutron.Caller, v *neutron.NetworkView) {
 			v.Shared = sharedWith(r, c.ProjectID, neutron.Networks, v.ID)
 		},
@@ -76,10 +73,10 @@ func newSubnets(s *Service) *resource[neutron.Subnet, neutron.SubnetView] {
 	return &resource[neutron.Subnet, neutron.SubnetView]{
 		Service: s, name: neutron.Subnets, make: (*operation).createSubnet,
 		finder: finder[neutron.Subnet]{t, []criterion[neutron.Subnet]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			byOwnID(t),
 			by(t, "network", func(q *neutron.Query) []string { return q.NetworkIDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			byName(t),
+			byProject(t),
 			shared,
 		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Subnet] {
 			networks := append(sharedObjects(schema.Networks, neutron.Networks, r, c), schema.Networks.By(r, "project", c.ProjectID))
@@ -114,16 +111,16 @@ func newPorts(s *Service) *resource[neutron.Port, neutron.PortView] {
 	return &resource[neutron.Port, neutron.PortView]{
 		Service: s, name: neutron.Ports, make: (*operation).createPort,
 		finder: finder[neutron.Port]{t, []criterion[neutron.Port]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			byOwnID(t),
 			by(t, "mac_address", func(q *neutron.Query) []string { return q.MACAddresses }),
 			by(t, "ip_address", func(q *neutron.Query) []string { return q.IPAddresses }),
 			by(t, "device_id", func(q *neutron.Query) []string { return q.DeviceIDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
+			byName(t),
 			by(t, "subnet", func(q *neutron.Query) []string { return q.SubnetIDs }),
 			by(t, "network", func(q *neutron.Query) []string { return q.NetworkIDs }),
 			by(t, "host", func(q *neutron.Query) []string { return q.HostIDs }),
 			by(t, "security_group", func(q *neutron.Query) []string { return q.SecurityGroupIDs }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			byProject(t),
 			by(t, "device_owner", func(q *neutron.Query) []string { return q.DeviceOwners }).onlyAdmins(),
 		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Port] {
 			parts := onNetworks(t, r, schema.Networks.By(r, "project", c.ProjectID))
@@ -156,10 +153,10 @@ func newGroups(s *Service) *resource[neutron.SecurityGroup, neutron.SecurityGrou
 	return shareable(&resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
 		Service: s, name: neutron.SecurityGroups, prepare: (*operation).makeDefaultGroups, make: (*operation).createGroup,
 		finder: finder[neutron.SecurityGroup]{t, []criterion[neutron.SecurityGroup]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			byOwnID(t),
+			byProject(t),
 			onlyShared(t, neutron.SecurityGroups),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }).onlyAdmins(),
+			byName(t).onlyAdmins(),
 		}, visibleGroups},
 		standard:   func(g *neutron.SecurityGroup) *neutron.Standard { return &g.Standard },
 		attributes: func(o *neutron.SecurityGroupView) *neutron.Standard { return &o.Standard },

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"iter"
 	"reflect"
 	"slices"
 
@@ -51,18 +50,11 @@ func newRouters(s *Service) *resource[neutron.Router, neutron.RouterView] {
 	t := schema.Routers
 	return &resource[neutron.Router, neutron.RouterView]{
 		Service: s, name: neutron.Routers, make: (*operation).createRouter,
-		finder: finder[neutron.Router]{t, []criterion[neutron.Router]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Router] {
-			return []iter.Seq[*neutron.Router]{t.By(r, "project", c.ProjectID)}
-		}},
+		finder: ofProject(t,
+			byName(t),
+			byProject(t)),
 		standard:   func(r *neutron.Router) *neutron.Standard { return &r.Standard },
 		attributes: func(o *neutron.RouterView) *neutron.Standard { return &o.Standard },
-		owner: func(_ records.Reader, r *neutron.Router) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: r.ProjectID}, true
-		},
 		answer: func(r records.Reader, router *neutron.Router, q neutron.Query) *neutron.RouterView {
 			return routerView(r, router, q.WithoutComputed)
 		},

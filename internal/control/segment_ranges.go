@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -31,7 +30,7 @@ const keySegmentRanges = "segment-ranges"
 func newSegmentRanges(s *Service) *resource[neutron.SegmentRange, neutron.SegmentRangeView] {
 	t := schema.SegmentRanges
 	return &resource[neutron.SegmentRange, neutron.SegmentRangeView]{
-		Service: s, name: neutron.SegmentRanges, make: (*operation).createSegmentRange,
+		Service: s, name: neutron.SegmentRanges, make: (*operation).createSegmentRange, refusal: (*operation).refuseDefaultRange,
 		finder:     finder[neutron.SegmentRange]{t, nil, func(records.Reader, neutron.Caller) []iter.Seq[*neutron.SegmentRange] { return nil }},
 		standard:   func(r *neutron.SegmentRange) *neutron.Standard { return &r.Standard },
 		attributes: func(o *neutron.SegmentRangeView) *neutron.Standard { return &o.Standard },
@@ -138,7 +137,7 @@ func (s segmentRanges) list(ctx context.Context, c neutron.Caller, q neutron.Que
 }
 
 // defaultRange returns the default range with this id, or nil.
-func (s segmentRanges) defaultRange(id string) *neutron.SegmentRange {
+func (s *Service) defaultRange(id string) *neutron.SegmentRange {
 	all := s.opts.defaultRanges()
 	if i := slices.IndexFunc(all, func(r *neutron.SegmentRange) bool { return r.ID == id }); i >= 0 {
 		return all[i]
@@ -160,13 +159,14 @@ func (s segmentRanges) show(ctx context.Context, c neutron.Caller, id string) (*
 	return view, nil
 }
 
-// toChange finds a range for an update or a delete, unless it is a default one.
-func (s segmentRanges) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.SegmentRange, error) {
-	if s.defaultRange(id) != nil && o.caller.Admin() {
-		return nil, neutron.Errorf(neutron.Invalid, "NetworkSegmentRangeDefaultReadOnly",
+// refuseDefaultRange returns the error about a range that cannot be changed: default ones are not
+// among the stored.
+func (o *operation) refuseDefaultRange(id string, err error) error {
+	if o.defaultRange(id) != nil && o.caller.Admin() {
+		return neutron.Errorf(neutron.Invalid, "NetworkSegmentRangeDefaultReadOnly",
 			"Network Segment Range %s is a default segment range which could not be updated or deleted.", id)
 	}
-	return s.resource.toChange(o, id, op, v, ifMatch)
+	return err
 }
 
 func (o *operation) createSegmentRange(_ context.Context, v neutron.Values) (*neutron.SegmentRange, error) {
@@ -216,34 +216,21 @@ func (o *operation) putSegmentRange(r *neutron.SegmentRange) error {
 // update changes a range. As in the reference it must then reach beyond the ids in use on both
 // sides.
 func (s segmentRanges) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SegmentRangeView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.SegmentRangeView, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		r := *old
-		applyStandard(&r.Standard, v)
+	return s.modify(ctx, c, id, v, ifMatch, func(o *operation, r, old *neutron.SegmentRange) error {
 		if n := v.Number("minimum"); n != nil {
 			r.Minimum = *n
 		}
 		if n := v.Number("maximum"); n != nil {
 			r.Maximum = *n
 		}
-		if reflect.DeepEqual(&r, old) {
-			return segmentRangeView(o.tx, old, false), nil
+		if r.Minimum == old.Minimum && r.Maximum == old.Maximum {
+			return nil
 		}
-		if used := usedSegments(o.tx, old); len(used) > 0 && (r.Minimum != old.Minimum || r.Maximum != old.Maximum) {
-			ids := slices.Sorted(maps.Keys(used))
-			if r.Minimum >= ids[0] || r.Maximum <= ids[len(ids)-1] {
-				return nil, rangeInUse(id)
-			}
+		if used := slices.Sorted(maps.Keys(usedSegments(o.tx, old))); len(used) > 0 && (r.Minimum >= used[0] || r.Maximum <= used[len(used)-1]) {
+			return rangeInUse(id)
 		}
-		o.bump(&r.Standard)
-		if err := o.putSegmentRange(&r); err != nil {
-			return nil, err
-		}
-		return segmentRangeView(o.tx, &r, false), nil
-	})
+		return nil
+	}, (*operation).putSegmentRange)
 }
 
 func rangeInUse(id string) error {
@@ -251,12 +238,8 @@ func rangeInUse(id string) error {
 }
 
 func (s segmentRanges) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		old, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
-		if err != nil {
-			return err
-		}
-		if len(usedSegments(o.tx, old)) > 0 {
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, r *neutron.SegmentRange) error {
+		if len(usedSegments(o.tx, r)) > 0 {
 			return rangeInUse(id)
 		}
 		o.tx.Touch(keySegmentRanges)

@@ -23,9 +23,6 @@ func newSubnetPools(s *Service) *resource[neutron.SubnetPool, neutron.SubnetPool
 		Service: s, name: neutron.SubnetPools, make: (*operation).createSubnetPool, finder: ownAndGranted(schema.SubnetPools, neutron.SubnetPools),
 		standard:   func(p *neutron.SubnetPool) *neutron.Standard { return &p.Standard },
 		attributes: func(o *neutron.SubnetPoolView) *neutron.Standard { return &o.Standard },
-		owner: func(_ records.Reader, p *neutron.SubnetPool) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: p.ProjectID}, true
-		},
 		answer: func(_ records.Reader, p *neutron.SubnetPool, _ neutron.Query) *neutron.SubnetPoolView {
 			return &neutron.SubnetPoolView{SubnetPool: p}
 		},
@@ -37,9 +34,6 @@ func newAddressScopes(s *Service) *resource[neutron.AddressScope, neutron.Addres
 		Service: s, name: neutron.AddressScopes, make: (*operation).createAddressScope, finder: ownAndGranted(schema.AddressScopes, neutron.AddressScopes),
 		standard:   func(a *neutron.AddressScope) *neutron.Standard { return &a.Standard },
 		attributes: func(o *neutron.AddressScopeView) *neutron.Standard { return &o.Standard },
-		owner: func(_ records.Reader, a *neutron.AddressScope) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: a.ProjectID}, true
-		},
 		answer: func(_ records.Reader, a *neutron.AddressScope, _ neutron.Query) *neutron.AddressScopeView {
 			return &neutron.AddressScopeView{AddressScope: a}
 		},
@@ -49,9 +43,9 @@ func newAddressScopes(s *Service) *resource[neutron.AddressScope, neutron.Addres
 // ownAndGranted returns a finder of objects that policies share, with an index by project and name.
 func ownAndGranted[T any](t *records.Table[T], typ neutron.Resource) finder[T] {
 	return finder[T]{t, []criterion[T]{
-		byID(t, func(q *neutron.Query) []string { return q.IDs }),
-		by(t, "name", func(q *neutron.Query) []string { return q.Names }).onlyAdmins(),
-		by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+		byOwnID(t),
+		byName(t).onlyAdmins(),
+		byProject(t),
 		onlyShared(t, typ),
 	}, func(r records.Reader, c neutron.Caller) []iter.Seq[*T] {
 		return append(sharedObjects(t, typ, r, c), t.By(r, "project", c.ProjectID))

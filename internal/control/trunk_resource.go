@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
 
 	"heddle/internal/neutron"
@@ -35,19 +34,12 @@ func newTrunks(s *Service) *resource[neutron.Trunk, neutron.TrunkView] {
 	t := schema.Trunks
 	return &resource[neutron.Trunk, neutron.TrunkView]{
 		Service: s, name: neutron.Trunks, make: (*operation).createTrunk,
-		finder: finder[neutron.Trunk]{t, []criterion[neutron.Trunk]{
-			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+		finder: ofProject(t,
 			by(t, "port", func(q *neutron.Query) []string { return q.PortIDs }),
-			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
-			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Trunk] {
-			return []iter.Seq[*neutron.Trunk]{t.By(r, "project", c.ProjectID)}
-		}},
+			byName(t),
+			byProject(t)),
 		standard:   func(t *neutron.Trunk) *neutron.Standard { return &t.Standard },
 		attributes: func(o *neutron.TrunkView) *neutron.Standard { return &o.Standard },
-		owner: func(_ records.Reader, t *neutron.Trunk) (neutron.Owner, bool) {
-			return neutron.Owner{ProjectID: t.ProjectID}, true
-		},
 		answer: func(r records.Reader, t *neutron.Trunk, q neutron.Query) *neutron.TrunkView {
 			if q.WithoutComputed {
 				return &neutron.TrunkView{Trunk: t}

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"reflect"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
@@ -272,22 +271,10 @@ func (e trunkEdit) remove(portID string) error {
 
 // update changes a trunk.
 func (s trunks) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.TrunkView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.TrunkView, error) {
-		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
-		if err != nil {
-			return nil, err
-		}
-		t := *old
-		applyStandard(&t.Standard, v)
+	return s.modify(ctx, c, id, v, ifMatch, func(_ *operation, t, _ *neutron.Trunk) error {
 		setFlag(&t.AdminStateUp, v, "admin_state_up")
-		if !reflect.DeepEqual(&t, old) {
-			o.bump(&t.Standard)
-			if err := schema.Trunks.Put(o.tx, &t); err != nil {
-				return nil, err
-			}
-		}
-		return trunkView(o.tx, &t), nil
-	})
+		return nil
+	}, put(schema.Trunks))
 }
 
 // addSubports makes ports subports of a trunk.
