@@ -17,14 +17,16 @@ type resource[T, V any] struct {
 	name       neutron.Resource
 	standard   func(o *T) *neutron.Standard
 	attributes func(o *V) *neutron.Standard // those of an answer
-	// owner says whose an object is, or false if what it belongs to is gone; nil: the project's alone.
+	// owner says whose an object is, or false if what it belongs to is gone; nil: its project's
+	// alone.
 	owner  func(r records.Reader, o *T) (owner neutron.Owner, ok bool)
 	answer func(r records.Reader, o *T, q neutron.Query) *V
 	// shared reports whether an object, or what it belongs to, is shared with the caller, and mark
 	// says so in an answer; nil: owner says it. See shareable.
 	shared func(r records.Reader, c neutron.Caller, o *T) bool
 	mark   func(r records.Reader, c neutron.Caller, o *V)
-	// refusal returns what is said instead of an error about an object that cannot be changed; may be nil.
+	// refusal returns what is said instead of an error about an object that cannot be changed; may
+	// be nil.
 	refusal func(o *operation, id string, err error) error
 	prepare func(o *operation, vs []neutron.Values) error // before any is made; may be nil
 	make    func(o *operation, ctx context.Context, v neutron.Values) (*T, error)
