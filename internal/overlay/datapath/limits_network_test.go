@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -322,4 +323,38 @@ func TestLimitsComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	left("detached")
+}
+
+// TestLimitsFollowInterface: a limited port goes to the interface of another, which is not limited
+// there any more, and leaves no program at its own.
+func TestLimitsFollowInterface(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t, 1)
+	h := n.hosts[0]
+	a, b := n.workload(h, 1), n.workload(h, 2)
+	limits := datapath.PortLimits{Egress: topology.Limit{Packets: 9}, Ingress: topology.Limit{Packets: 9}}
+	a.limited(t, limits)
+	b.limited(t, limits)
+	tap := "tap" + strings.TrimPrefix(b.name, "port-")
+	link, err := h.net.Link(tap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.DetachPort(b.name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.AttachPort(a.name, tap, datapath.PortOptions{TunnelKey: a.key, MTU: 1450, Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	programs, err := filepath.Glob(filepath.Join("/sys/fs/bpf/heddle", h.opts.Name, "links", "limit-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range programs {
+		programs[i] = filepath.Base(programs[i])
+	}
+	want := []string{fmt.Sprint("limit-egress-", link.Index), fmt.Sprint("limit-ingress-", link.Index)}
+	if !slices.Equal(programs, want) || h.LimitedEntries() != 1 || len(h.Limits()) != 2 {
+		t.Errorf("programs %v, %d entries, limits %+v: want %v, 1 and 2", programs, h.LimitedEntries(), h.Limits(), want)
+	}
 }

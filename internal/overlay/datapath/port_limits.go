@@ -74,7 +74,7 @@ func (s *portSet) limit(p *portState) error {
 	if err := s.maps.Limited.Put(lanKey(p.Index, p.VLAN), entry); err != nil {
 		return fmt.Errorf("write limits: %w", err)
 	}
-	return s.updateLimiting()
+	return s.updateLimiting(p)
 }
 
 // pace has frames to the machine wait for their departure where the kernel can do that, and returns
@@ -111,39 +111,55 @@ type limitHook struct{ ifindex, direction int }
 
 func (h limitHook) name() string { return limitLinkPrefix(h.direction) + strconv.Itoa(h.ifindex) }
 
-// limitHooks returns where programs are needed.
-func (s *portSet) limitHooks() map[limitHook]bool {
+// needsLimiting reports whether a port at the hook needs its program.
+func (s *portSet) needsLimiting(hook limitHook) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	needed := map[limitHook]bool{}
 	for _, p := range s.ports {
-		for direction := range limitDirections {
-			if p.Index != 0 && p.Limits.needs(direction) {
-				needed[limitHook{p.Index, direction}] = true
-			}
+		if p.Index == hook.ifindex && p.Limits.needs(hook.direction) {
+			return true
 		}
 	}
-	return needed
+	return false
 }
 
-// updateLimiting attaches the programs that are needed and missing, and detaches the others.
-func (s *portSet) updateLimiting() error {
+// updateLimiting attaches the programs that a port needs, and detaches those that it needed and no
+// port needs any more. Those of other interfaces stay as they are.
+func (s *portSet) updateLimiting(p *portState) error {
+	isLimited := p.Limits != (PortLimits{})
+	if !isLimited && p.limitedAt == 0 {
+		return nil
+	}
 	x := &s.limiting
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	needed := s.limitHooks()
 	var errs []error
-	for hook, l := range x.links {
-		if !needed[hook] {
-			errs = append(errs, s.stopLimiting(hook, l))
+	for _, ifindex := range []int{p.limitedAt, p.Index} {
+		for direction := range limitDirections {
+			errs = append(errs, s.updateHook(limitHook{ifindex, direction}))
 		}
 	}
-	for hook := range needed {
-		if x.links[hook] == nil || linkInterface(x.links[hook]) == 0 {
-			errs = append(errs, s.startLimiting(hook))
-		}
+	err := errors.Join(errs...)
+	switch {
+	case err != nil:
+	case isLimited:
+		p.limitedAt = p.Index
+	default:
+		p.limitedAt = 0
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+// updateHook attaches or detaches the program of a hook. It needs the lock of the programs.
+func (s *portSet) updateHook(hook limitHook) error {
+	l := s.limiting.links[hook]
+	switch needed := hook.ifindex != 0 && s.needsLimiting(hook); {
+	case needed && (l == nil || linkInterface(l) == 0):
+		return s.startLimiting(hook)
+	case !needed && l != nil:
+		return s.stopLimiting(hook, l)
+	}
+	return nil
 }
 
 func (s *portSet) stopLimiting(hook limitHook, l link.Link) error {
@@ -197,7 +213,7 @@ func (s *portSet) unlimit(p *portState) error {
 	for direction := range limitDirections {
 		errs = append(errs, s.limits.RemoveLimit(portLimitName(p.Name, direction)))
 	}
-	return errors.Join(append(errs, s.updateLimiting())...)
+	return errors.Join(append(errs, s.updateLimiting(p))...)
 }
 
 // forgetLimits removes the entry of the interface, or VLAN there, that the port is or was at.
@@ -220,7 +236,7 @@ func (s *portSet) limitsFound(p *portState) (l PortLimits) {
 func (s *portSet) adoptLimit(l link.Link, direction int, index string, ifindex int) error {
 	n, err := strconv.Atoi(index)
 	hook := limitHook{n, direction}
-	if err != nil || ifindex == 0 || ifindex != n || !s.limitHooks()[hook] {
+	if err != nil || ifindex == 0 || ifindex != n || !s.needsLimiting(hook) {
 		return s.pins.detach(l, limitLinkPrefix(direction)+index)
 	}
 	x := &s.limiting

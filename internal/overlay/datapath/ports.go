@@ -48,7 +48,8 @@ type portSet struct {
 // portState is a port and the program on its interface.
 type portState struct {
 	PortInfo
-	link link.Link // nil of a localnet port (see physicalSet) and of a subport
+	link      link.Link // nil of a localnet port (see physicalSet) and of a subport
+	limitedAt int       // index of the interface whose programs may limit it; 0: none
 }
 
 // AttachPort makes the interface a port called name, or changes the port's options. A port keeps
@@ -349,9 +350,9 @@ func (s *portSet) DetachPort(name string) error {
 		err = errors.Join(s.deleteHomesOf(p.Port), s.detachUnusedPhysical())
 	} else if err == nil { // slow, so without the lock
 		err = s.unlimit(p)
-	}
-	if err == nil && !p.Localnet && !p.subport() {
-		err = errors.Join(s.pins.detach(p.link, portLinkPrefix+name), s.pins.resetPromiscuous(s.net, p.Index))
+		if !p.subport() {
+			err = errors.Join(err, s.pins.detach(p.link, portLinkPrefix+name), s.pins.resetPromiscuous(s.net, p.Index))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("detach port %s: %w", name, err)
@@ -401,7 +402,9 @@ func (s *portSet) adoptPorts() (err error) {
 		if p.Localnet || p.subport() {
 			p.Interface = s.interfaceThere(p.Index)
 		}
-		p.Limits = s.limitsFound(p)
+		if p.Limits = s.limitsFound(p); p.Limits != (PortLimits{}) {
+			p.limitedAt = p.Index
+		}
 		s.ports[p.Name], s.byNumber[p.Port] = p, p
 		return true
 	})
