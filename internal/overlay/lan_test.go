@@ -21,6 +21,7 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/store"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/telemetry"
 	"heddle/internal/topology"
@@ -71,10 +72,32 @@ func (l *lab) physical(n *network, vlan int) *network {
 	return n
 }
 
-// home returns the host that stands for a MAC address on the LAN.
+// home returns the host that stands for a MAC address on the LAN, once all hosts know which of them
+// carry it: an agent may be ready earlier.
 func (l *lan) home(n *network, mac packet.MAC) *testHost {
 	l.t.Helper()
+	for _, h := range l.hosts {
+		l.wait("the carriers of the LAN to be known to "+h.name, func() bool { return l.knowsCarriers(h) })
+	}
 	return l.homeBy(l.hosts[0], n, mac)
+}
+
+// knowsCarriers reports whether a host has applied that each host with an interface on the LAN
+// carries it and is alive.
+func (l *lan) knowsCarriers(by *testHost) bool {
+	s, world := by.agent.replica.Snapshot(), by.agent.engine.net
+	for _, h := range l.hosts {
+		if h.options.Physical == nil {
+			continue
+		}
+		underlay, ok := schema.Underlays.Peek(records.Over(s), h.id)
+		if !ok || underlay.PhysicalNetworks["physnet1"] == "" || s.Get(schema.HostStates.Name(), h.id) == nil {
+			return false
+		}
+	}
+	world.mu.RLock()
+	defer world.mu.RUnlock()
+	return world.revision >= s.Version()
 }
 
 // homeBy is home as a host sees it.
