@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
@@ -170,7 +171,9 @@ func (n *translator) dynamic(f *filters, t *translation) verb {
 	b, ok := n.lookUp(k)
 	if !ok {
 		if t.reverse && t.dnat && !f.generated { // most packets of a machine's port are no such replies
-			n.dec.MissingNATs = append(n.dec.MissingNATs, k)
+			if !slices.Contains(n.dec.MissingNATs, k) { // several rules may ask for the same
+				n.dec.MissingNATs = append(n.dec.MissingNATs, k)
+			}
 			return goOn
 		}
 		if t.reverse || f.generated {

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -192,6 +193,22 @@ func TestDynamicDNAT(t *testing.T) {
 	got := l.expectAt(t, "p-z", frameSpec{n: 3, to: 3, src: ipZ, dst: vip}.tcp(4000, 80), "p-y", "10.3.0.5:4000→10.2.0.5:8080")
 	l.expectAt(t, "p-y", tcpReply(got), "p-z", "172.16.0.77:80→10.3.0.5:4000")
 	l.expectAt(t, "p-y", frameSpec{n: 2, to: 2, src: ipY, dst: ipZ}.icmpError(3, 3, got), "p-z", "172.16.0.77→10.3.0.5 ICMP 3/3 of 10.3.0.5:4000→172.16.0.77:80")
+}
+
+// TestMissingTranslation: what no rule of several translated back rests on one missing translation.
+func TestMissingTranslation(t *testing.T) {
+	t.Parallel()
+	l := example()
+	var rules []topology.RuleEntry
+	for i := range 3 {
+		r := topology.Rule{ID: fmt.Sprint("back", i), Dnat: true, Reverse: true, Condition: &topology.Condition{NwSrcIP: only(ipY)}}
+		rules = append(rules, topology.RuleEntry{ChainID: "r/post", Place: -5, Rule: nat(r)})
+	}
+	l.Apply(owner("vip", "1"), &topology.Bundle{Rules: rules})
+	d := l.send("p-y", frameSpec{n: 2, to: 2, src: ipY, dst: ipZ}.tcp(8080, 4000))
+	if expect(t, d, flow.Forward, "p-z"); !d.Cacheable || len(d.MissingNATs) != 1 {
+		t.Errorf("cacheable %v, missing translations %v: want one", d.Cacheable, d.MissingNATs)
+	}
 }
 
 // TestSNATIsNoBarrier: who is on the external network reaches inside addresses by the gateway's MAC
