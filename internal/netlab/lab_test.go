@@ -104,3 +104,16 @@ func strayIn(t *testing.T, lab string) (*Namespace, *exec.Cmd) {
 		}
 	}
 }
+
+func TestPollPause(t *testing.T) {
+	t.Parallel()
+	for look, want := range map[time.Duration]time.Duration{
+		0:                     pollLeast,
+		10 * time.Millisecond: 40 * time.Millisecond,
+		time.Minute:           pollMost,
+	} {
+		if got := pollPause(look); got != want {
+			t.Errorf("a pause of %v after a look of %v, want %v", got, look, want)
+		}
+	}
+}

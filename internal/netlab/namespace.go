@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	killTimeout  = 5 * time.Second
-	pollInterval = 2 * time.Millisecond
+	killTimeout = 5 * time.Second
+	// pollLeast and pollMost bound the pauses between looks at a condition.
+	pollLeast = 2 * time.Millisecond
+	pollMost  = 100 * time.Millisecond
 )
 
 // Namespace is a named network namespace.
@@ -89,9 +91,8 @@ func (n *Namespace) Sysctl(name, value string) error {
 // Until polls cond every few milliseconds until it is true, fails, or ctx is done. It is for states
 // without a signal, such as a counter of the kernel.
 func Until(ctx context.Context, what string, cond func() (bool, error)) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
 	for {
+		start := time.Now()
 		ok, err := cond()
 		if err != nil {
 			return fmt.Errorf("wait for %s: %w", what, err)
@@ -102,9 +103,13 @@ func Until(ctx context.Context, what string, cond func() (bool, error)) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
-		case <-tick.C:
+		case <-time.After(pollPause(time.Since(start))):
 		}
 	}
 }
+
+// pollPause returns the pause after a look at a condition that took so long. A long look may need
+// the locks and the processor that the awaited work needs, which must not wait for looks alone.
+func pollPause(look time.Duration) time.Duration { return min(max(pollLeast, 4*look), pollMost) }
 
 func randomText() string { return strings.ToLower(rand.Text()[:7]) }

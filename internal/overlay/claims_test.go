@@ -1,15 +1,12 @@
 package overlay
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
-	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -81,11 +78,7 @@ func TestRoomForHosts(t *testing.T) {
 		ops = append(ops, store.Op{Key: schema.Hosts.Key(id), Value: value}, reports(t, id, absent(i)))
 	}
 	l.commit(ops...)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // so many take a while
-	defer cancel()
-	if err := netlab.Until(ctx, "there to be no room", func() (bool, error) { return len(h1.agent.dp.Peers()) == most, nil }); err != nil {
-		t.Fatal(err)
-	}
+	l.wait("there to be no room", func() bool { return len(h1.agent.dp.Peers()) == most })
 	h2.start()
 	l.wait("the log to say that a host is left out", func() bool { return strings.Contains(h1.log.String(), "cannot enter a host") })
 	if h1.knows(h2.ip) {

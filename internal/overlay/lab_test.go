@@ -153,13 +153,16 @@ func (h *testHost) start() {
 	h.waitReady()
 }
 
-// waitReady waits until the host's agent is ready. Thousands of hosts on a busy machine take a
-// while.
+// waitLimit bounds each wait of a lab, so that a test that hangs fails with its logs. Thousands of
+// hosts take a while on a busy machine, above all under the race detector.
+const waitLimit = 4 * time.Minute
+
+// waitReady waits until the host's agent is ready.
 func (h *testHost) waitReady() {
 	h.lab.t.Helper()
 	select {
 	case <-h.agent.Ready():
-	case <-time.After(3 * time.Minute):
+	case <-time.After(waitLimit):
 		h.lab.t.Fatalf("agent of %s is not ready; its log:\n%s", h.name, h.log)
 	}
 }
@@ -363,10 +366,10 @@ func (m *machine) served() {
 	})
 }
 
-// wait polls for what nobody tells.
+// wait polls until a condition is met that no event reports.
 func (l *lab) wait(what string, cond func() bool) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), waitLimit)
 	defer cancel()
 	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		for _, h := range l.hosts {
