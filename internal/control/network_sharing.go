@@ -16,7 +16,7 @@ import (
 	"heddle/internal/task"
 )
 
-// sharedNetworks is the type of networks, which have a second action: while a policy lets somebody
+// sharedNetworks is the type of networks, which have a second action: while a policy lets a project
 // use a network as external, it is an external one.
 func sharedNetworks() sharedType {
 	t := sharedTable(neutron.Networks, schema.Networks, func(n *neutron.Network) string { return n.ProjectID })

@@ -112,7 +112,7 @@ func (o *operation) checkShare(pool *neutron.SubnetPool, project string, bits in
 }
 
 // shareOf returns how much of a pool's quota a project's subnets use. The reference counts those of
-// the pool's owner, whoever asks.
+// the pool's owner, whichever project asks.
 func shareOf(r records.Reader, pool *neutron.SubnetPool, project string) float64 {
 	used := 0.0
 	for bits := range pool.Prefixes[0].Addr().BitLen() + 1 {

@@ -30,7 +30,7 @@ func CanSee(c Caller, r Resource, o Owner) bool {
 	return o.Shared
 }
 
-// ForAdmins reports whether only admins see the objects, whoever owns them.
+// ForAdmins reports whether only admins see the objects, whichever project owns them.
 func (r Resource) ForAdmins() bool {
 	switch r {
 	case Agents, IPAvailabilities, ServiceProfiles, SegmentRanges, Segments, Logs, LoggableResources, BGPSpeakers, BGPPeers:
@@ -147,8 +147,8 @@ func AuthorizeTopology(c Caller, projectID string) error {
 	return Errorf(Forbidden, "NotAuthorized", "Not authorized.")
 }
 
-// AuthorizeTopologyChange reports whether a caller who may see an auto-allocated topology may have
-// it created (get) or deleted; action is the policy's name. A reader reads.
+// AuthorizeTopologyChange returns nil if a caller that may see an auto-allocated topology may have
+// it created (get) or deleted, or Neutron's 403 for readers; action is the policy's name.
 func AuthorizeTopologyChange(c Caller, action string) error {
 	if c.ReadOnly() {
 		return forbidden("rule:" + action + "_auto_allocated_topology")
@@ -156,8 +156,8 @@ func AuthorizeTopologyChange(c Caller, action string) error {
 	return nil
 }
 
-// AuthorizeTags reports whether the caller may change the tags of an object: who may update it, and
-// of a QoS policy, whoever sees it.
+// AuthorizeTags returns nil if the caller may change the tags of an object, or Neutron's 403:
+// callers that may update the object may, and of QoS policies those that see it, readers excepted.
 func AuthorizeTags(c Caller, r Resource, o Owner) error {
 	if mayAct(c, r, Update, o) || r == QoSPolicies && !c.ReadOnly() {
 		return nil

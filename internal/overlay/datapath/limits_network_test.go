@@ -88,7 +88,7 @@ func offer(ctx context.Context, from *workload, to netip.Addr, size int, perSeco
 		case <-tick.C:
 		}
 		for ; sent < time.Since(start).Seconds()*perSecond; sent++ {
-			_, _ = c.Write(b) // nobody listens there
+			_, _ = c.Write(b) // no socket listens there
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (n *network) detach(w *workload) {
 }
 
 // TestTrunk sends all kinds of traffic to and from subports, on one host and between two, restarts
-// the agent, and takes the subport away: then its tag is nobody's.
+// the agent, and takes the subport away: then no subport has its tag.
 func TestTrunk(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, 2)

@@ -1,6 +1,6 @@
 // Package filterlog writes records of what filters decide about packets to files, one for each log
-// that asks for them (services §9.3). Whoever gives records never waits: those over the rate of
-// their log, and those for which there is no room, are left out and counted.
+// that asks for them (services §9.3). Callers never wait: records over the rate of their log, and
+// those for which there is no room, are left out and counted.
 package filterlog
 
 import (

@@ -57,7 +57,7 @@ static __noinline __u32 wire_bytes(struct __sk_buff *skb, __u32 *packets)
 }
 
 /* due_of returns since when the bucket has had tokens, or when it will have: `due`, unless the tokens since then are more
- * than it holds. Who finds too many takes them away. */
+ * than it holds: then it takes the surplus away. */
 static __always_inline __s64 due_of(struct bucket *b, __s64 now)
 {
 	__s64 due = b->due, full = now - b->depth;
