@@ -22,7 +22,7 @@ const (
 
 // applyDevice sets what a request says for those who make the port's device: the agents here serve
 // tap devices, which none of it concerns.
-func (e portEdit) applyDevice() error {
+func (e portEdit) applyDevice() {
 	p, v := e.p, e.v
 	if v.Has("propagate_uplink_status") {
 		p.KeepsLinkUp = !v.Flag("propagate_uplink_status")
@@ -38,13 +38,12 @@ func (e portEdit) applyDevice() error {
 			p.Trusted = &trusted
 		}
 	}
-	return nil
 }
 
 // mirrorTrusted has binding:profile say whether the port is trusted, where Nova looks for it.
-func (e portEdit) mirrorTrusted() error {
+func (e portEdit) mirrorTrusted() {
 	if e.p.Profile == nil || e.p.Trusted == nil && !e.v.Has("trusted") {
-		return nil
+		return
 	}
 	profile := maps.Clone(e.p.Profile)
 	delete(profile, profileTrusted)
@@ -52,7 +51,6 @@ func (e portEdit) mirrorTrusted() error {
 		profile[profileTrusted] = strconv.FormatBool(*e.p.Trusted)
 	}
 	e.p.Profile = profile
-	return nil
 }
 
 // deviceMAC returns the MAC address of the physical device that a port of vnic_type direct-physical

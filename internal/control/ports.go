@@ -37,12 +37,14 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 	p.Tags = list[string](v, "tags")
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	e, _ := portEdit{o, p, v}.withDeviceMAC()
-	for _, choose := range []func() error{e.applyDNSName, func() error { return e.applyQoSPolicy(n) }, e.applyDevice, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses,
-		e.chooseTunnelKey, e.bind, e.mirrorTrusted, func() error { return e.settleSegment("") }} {
+	e.applyDevice()
+	for _, choose := range []func() error{e.applyDNSName, func() error { return e.applyQoSPolicy(n) }, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses,
+		e.chooseTunnelKey, e.bind, func() error { return e.settleSegment("") }} {
 		if err := choose(); err != nil {
 			return nil, err
 		}
 	}
+	e.mirrorTrusted()
 	return p, o.putPort(p, n)
 }
 
@@ -259,7 +261,12 @@ func (e portEdit) apply(old *neutron.Port) error {
 			return err
 		}
 	}
-	return errors.Join(e.applyDevice(), e.bind(), e.mirrorTrusted(), e.settleSegment(old.HostID))
+	e.applyDevice()
+	if err := e.bind(); err != nil {
+		return err
+	}
+	e.mirrorTrusted()
+	return e.settleSegment(old.HostID)
 }
 
 // applyDNSName sets the dns_name that a request names.
