@@ -132,7 +132,8 @@ func (o *operation) charge(project, quota string, n int) error {
 	}
 	key := "quota/" + project + "/" + quota
 	count := usage(o.tx, project, quota) + n
-	if n == 1 && count <= limit-slack {
+	o.charged[key] += n
+	if o.charged[key] == 1 && count <= limit-slack {
 		o.tx.Heed(key + "/near")
 		o.tx.Mark(key + "/far")
 		return nil

@@ -122,6 +122,7 @@ type operation struct {
 	now      time.Time // whole seconds, UTC
 	random   *rand.Rand
 	reserved *reservation
+	charged  map[string]int // what the transaction makes, by key of the quota
 }
 
 // transact runs f as a transaction, repeats it on conflicts, and returns its last result.
@@ -160,6 +161,7 @@ func attempt[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*o
 			now:      s.opts.Now().UTC().Truncate(time.Second),
 			random:   rand.New(rand.NewChaCha8(s.opts.Seed())),
 			reserved: reserved,
+			charged:  map[string]int{},
 		})
 		return err
 	})
