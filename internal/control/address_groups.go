@@ -82,7 +82,7 @@ func (s addressGroups) update(ctx context.Context, c neutron.Caller, id string, 
 // delete deletes a group that no rule names, with its members.
 func (s addressGroups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.AddressGroup) error {
-		if len(schema.SecurityGroups.Referrers(o.tx, "remote_address_group", id)) > 0 {
+		if len(schema.SecurityGroups.Referrers(o.tx, "remote_address_group", id)) > 0 || len(schema.DefaultRules.Referrers(o.tx, "remote_address_group", id)) > 0 {
 			return conflict("AddressGroupInUse", "Address group %s is in use on one or more security group rules.", id)
 		}
 		for b := range schema.AddressBlocks.By(o.tx, "group", id) {

@@ -12,12 +12,6 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// rulesOfNew and rulesOfDefault count the rules that a group is created with.
-const (
-	rulesOfNew     = 2
-	rulesOfDefault = 4
-)
-
 // makeDefaultGroups makes the default groups of the projects that are about to get other groups.
 func (o *operation) makeDefaultGroups(vs []neutron.Values) error {
 	for _, v := range vs {
@@ -28,39 +22,31 @@ func (o *operation) makeDefaultGroups(vs []neutron.Values) error {
 	return nil
 }
 
-// createGroup makes a group, with rules that let everything out unless the caller gives others.
+// createGroup makes a group, with the default rules unless the caller gives others.
 func (o *operation) createGroup(_ context.Context, v neutron.Values) (*neutron.SecurityGroup, error) {
-	if err := o.charge(v.Text("project_id"), quotaRule, rulesOfNew); err != nil {
+	g := &neutron.SecurityGroup{Standard: o.standard(v, 1), Stateful: v.Flag("stateful")}
+	rules, given := v["security_group_rules"].([]neutron.Values)
+	if !given {
+		g.Rules = o.initialRules(g, false)
+		return g, o.putNewGroup(g)
+	}
+	made, err := o.newRules(rules, g.ID)
+	if err == nil {
+		err = checkDuplicates(g, made)
+	}
+	if err != nil {
 		return nil, err
 	}
-	g := &neutron.SecurityGroup{Standard: o.standard(v, 1), Stateful: v.Flag("stateful")}
-	if rules, given := v["security_group_rules"].([]neutron.Values); given {
-		made, err := o.newRules(rules, g.ID)
-		if err == nil {
-			err = checkDuplicates(g, made)
-		}
-		if err != nil {
-			return nil, err
-		}
-		g.Rules = made
-		return g, o.putGroup(g)
-	}
-	for _, ethertype := range []string{"IPv6", "IPv4"} {
-		g.Rules = append(g.Rules, o.implicitRule(g, "egress", ethertype, ""))
-	}
-	return g, o.putGroup(g)
+	g.Rules = made
+	return g, o.putNewGroup(g)
 }
 
-// implicitRule returns a rule that a group is made with.
-func (o *operation) implicitRule(g *neutron.SecurityGroup, direction, ethertype, remoteGroup string) neutron.SecurityGroupRule {
-	return neutron.SecurityGroupRule{
-		Standard:        o.standard(neutron.Values{"project_id": g.ProjectID}, 0),
-		SecurityGroupID: g.ID,
-		Direction:       direction,
-		Ethertype:       ethertype,
-		RemoteGroupID:   remoteGroup,
-		Implicit:        true,
+// putNewGroup stores a new group, whose rules count against its project's quota.
+func (o *operation) putNewGroup(g *neutron.SecurityGroup) error {
+	if err := o.charge(g.ProjectID, quotaRule, len(g.Rules)); err != nil {
+		return err
 	}
+	return o.putGroup(g)
 }
 
 // defaultGroup returns the default group of a project, and creates it if there is none (neutron-api
@@ -69,15 +55,10 @@ func (o *operation) defaultGroup(project string) (*neutron.SecurityGroup, error)
 	if g := findDefaultGroup(o.tx, project); g != nil || project == "" || !o.caller.Owns(project) || o.opts.NoDefaultGroups {
 		return g, nil
 	}
-	if err := o.charge(project, quotaRule, rulesOfDefault); err != nil {
-		return nil, err
-	}
 	v := neutron.Values{"project_id": project, "name": schema.DefaultGroup, "description": "Default security group"}
 	g := &neutron.SecurityGroup{Standard: o.standard(v, 1), Stateful: true}
-	for _, ethertype := range []string{"IPv4", "IPv6"} {
-		g.Rules = append(g.Rules, o.implicitRule(g, "ingress", ethertype, g.ID), o.implicitRule(g, "egress", ethertype, ""))
-	}
-	return g, o.putGroup(g)
+	g.Rules = o.initialRules(g, true)
+	return g, o.putNewGroup(g)
 }
 
 func findDefaultGroup(r records.Reader, project string) *neutron.SecurityGroup {

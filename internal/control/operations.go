@@ -71,6 +71,13 @@ func (s *Service) SecurityGroupRules() Operations[neutron.SecurityGroupRule] {
 	return Operations[neutron.SecurityGroupRule]{Create: r.create, Update: r.update, Delete: r.delete, Show: r.show, List: r.list}
 }
 
+// DefaultSecurityGroupRules returns the operations on the default rules of security groups. Do not
+// modify what they return.
+func (s *Service) DefaultSecurityGroupRules() Operations[neutron.DefaultSecurityGroupRule] {
+	d := defaultRules{s}
+	return Operations[neutron.DefaultSecurityGroupRule]{Create: d.create, Delete: d.delete, Show: d.show, List: d.list}
+}
+
 // Agents returns the operations on agents, which are functions of hosts. Only admins see them.
 func (s *Service) Agents() Operations[neutron.AgentView] {
 	a := agents{s}

@@ -137,6 +137,7 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.LocalIPs:    anyOf(w.LocalIPs()),
 		neutron.SubnetPools: anyOf(w.SubnetPools()), neutron.AddressScopes: anyOf(w.AddressScopes()),
 		neutron.BGPSpeakers: anyOf(w.BGPSpeakers().Operations), neutron.BGPPeers: anyOf(w.BGPPeers()),
+		neutron.DefaultRules: anyOf(w.DefaultSecurityGroupRules()),
 	}[r]
 }
 

@@ -39,6 +39,7 @@ type Tables struct {
 	Ports              *Table[PortView]
 	SecurityGroups     *Table[SecurityGroupView]
 	SecurityGroupRules *Table[SecurityGroupRule]
+	DefaultRules       *Table[DefaultSecurityGroupRule]
 	Agents             *Table[AgentView]
 	Routers            *Table[RouterView]
 	FloatingIPs        *Table[FloatingIPView]
@@ -92,6 +93,7 @@ func NewTables(dnsDomain string) *Tables {
 		Ports:              portTable(dnsDomain),
 		SecurityGroups:     securityGroupTable(),
 		SecurityGroupRules: securityGroupRuleTable(),
+		DefaultRules:       defaultRuleTable(),
 		Agents:             agentTable(),
 		Routers:            routerTable(),
 		FloatingIPs:        floatingIPTable(),
@@ -145,6 +147,7 @@ var attributeTables = func() [len(names)][]*Attribute {
 		Ports:              t.Ports.attributes(),
 		SecurityGroups:     t.SecurityGroups.attributes(),
 		SecurityGroupRules: t.SecurityGroupRules.attributes(),
+		DefaultRules:       t.DefaultRules.attributes(),
 		Quotas:             quotaAttributes(),
 		Agents:             t.Agents.attributes(),
 		Routers:            t.Routers.attributes(),

@@ -175,7 +175,7 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	case c.Admin():
 		return true
 	case c.ReadOnly(), r == Agents, r == Quotas, r == Flavors, r == ServiceProfiles, r == SegmentRanges, r == Segments,
-		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs, r == BGPSpeakers, r == BGPPeers:
+		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs, r == BGPSpeakers, r == BGPPeers, r == DefaultRules:
 		return false
 	case r == Subnets:
 		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)

@@ -60,6 +60,8 @@ const (
 
 	BGPSpeakers
 	BGPPeers
+
+	DefaultRules
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -120,6 +122,8 @@ var names = [...]struct{ name, collection, class string }{
 
 	BGPSpeakers: {"bgp_speaker", "bgp_speakers", "BgpSpeaker"},
 	BGPPeers:    {"bgp_peer", "bgp_peers", "BgpPeer"},
+
+	DefaultRules: {"default_security_group_rule", "default_security_group_rules", "DefaultSecurityGroupRule"},
 }
 
 // Resources returns the resources of the API.
@@ -191,6 +195,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Security group %s does not exist", id)
 	case SecurityGroupRules:
 		return Errorf(NotFound, typ, "Security group rule %s does not exist", id)
+	case DefaultRules:
+		return Errorf(NotFound, typ, "Default Security Group rule %s does not exist.", id)
 	case Routers:
 		return Errorf(NotFound, typ, "Router %s could not be found", id)
 	case FloatingIPs:
@@ -239,7 +245,7 @@ func (r Resource) NotFound(id string) *Error {
 func (r Resource) owned() bool {
 	switch r {
 	case Quotas, Agents, FloatingIPPools, IPAvailabilities, PortBindings, AvailabilityZones, Flavors, ServiceProfiles,
-		ServiceProvidersResource, Segments, LoggableResources:
+		ServiceProvidersResource, Segments, LoggableResources, DefaultRules:
 		return false
 	}
 	return !r.isQoSAlias() && r != QoSRuleTypeNames

@@ -55,28 +55,19 @@ func securityGroupRuleTable() *Table[SecurityGroupRule] {
 func ruleColumns() []column[SecurityGroupRule] {
 	type rule = SecurityGroupRule
 	std := func(o *rule) *Standard { return &o.Standard }
-	attr := func(name, typ, doc string, def any, p parser) Attribute {
-		return Attribute{Name: name, Create: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}
-	}
+	itself := func(o *rule) *rule { return o }
 	cols := []column[rule]{
 		idColumn(std),
-		row(attr("security_group_id", "uuid", "", required{}, text(36)), textValue(func(o *rule) string { return o.SecurityGroupID })),
-		row(attr("remote_group_id", "uuid", "peers are the ports of this group", nil, orNull(text(36))),
+		row(ruleAttribute("security_group_id", "uuid", "", required{}, text(36)), textValue(func(o *rule) string { return o.SecurityGroupID })),
+		row(ruleAttribute("remote_group_id", "uuid", "peers are the ports of this group", nil, orNull(text(36))),
 			textOrNullValue(func(o *rule) string { return o.RemoteGroupID })),
-		row(attr("direction", "string", "ingress or egress, as the port's machine sees it", required{}, oneOf("ingress", "egress")),
-			textValue(func(o *rule) string { return o.Direction })),
-		row(attr("protocol", "string", "name or number 0 to 255; null = any", nil, protocol),
-			textOrNullValue(func(o *rule) string { return o.Protocol })),
-		row(attr("port_range_min", "integer", "or ICMP type", nil, portNumber), numberOrNullValue(func(o *rule) *int { return o.PortRangeMin })),
-		row(attr("port_range_max", "integer", "or ICMP code", nil, portNumber), numberOrNullValue(func(o *rule) *int { return o.PortRangeMax })),
-		row(attr("ethertype", "string", "IPv4 or IPv6", "IPv4", ethertype), textValue(func(o *rule) string { return o.Ethertype })),
-		row(attr("remote_ip_prefix", "cidr", "peers have an address in it; host bits stay as given", nil, remotePrefix),
-			textOrNullValue(func(o *rule) string { return o.RemoteIPPrefix })),
+	}
+	cols = append(cols, trafficColumns(itself)...)
+	cols = append(cols,
 		row(Attribute{Name: "normalized_cidr", Filter: true, Sort: true, Type: "cidr", Doc: "remote_ip_prefix without host bits"},
 			textOrNullValue(normalizedCIDR)),
-		row(attr("remote_address_group_id", "uuid", "peers have an address in this address group", nil, orNull(text(maxName))),
-			textOrNullValue(func(o *rule) string { return o.RemoteAddressGroupID })),
-	}
+		remoteAddressesColumn(itself),
+	)
 	cols = append(cols, projectColumns(std)...)
 	description := descriptionColumn(std)
 	description.append = func(b []byte, o *rule) []byte {
@@ -87,6 +78,32 @@ func ruleColumns() []column[SecurityGroupRule] {
 	}
 	cols = append(cols, description)
 	return append(cols, lastColumns(std)...)
+}
+
+// ruleAttribute returns an attribute that a rule is made with.
+func ruleAttribute(name, typ, doc string, def any, p parser) Attribute {
+	return Attribute{Name: name, Create: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}
+}
+
+// trafficColumns returns the rows that say which traffic the rule in an object is about.
+func trafficColumns[T any](rule func(o *T) *SecurityGroupRule) []column[T] {
+	return []column[T]{
+		row(ruleAttribute("direction", "string", "ingress or egress, as the port's machine sees it", required{}, oneOf("ingress", "egress")),
+			textValue(func(o *T) string { return rule(o).Direction })),
+		row(ruleAttribute("protocol", "string", "name or number 0 to 255; null = any", nil, protocol),
+			textOrNullValue(func(o *T) string { return rule(o).Protocol })),
+		row(ruleAttribute("port_range_min", "integer", "or ICMP type", nil, portNumber), numberOrNullValue(func(o *T) *int { return rule(o).PortRangeMin })),
+		row(ruleAttribute("port_range_max", "integer", "or ICMP code", nil, portNumber), numberOrNullValue(func(o *T) *int { return rule(o).PortRangeMax })),
+		row(ruleAttribute("ethertype", "string", "IPv4 or IPv6", "IPv4", ethertype), textValue(func(o *T) string { return rule(o).Ethertype })),
+		row(ruleAttribute("remote_ip_prefix", "cidr", "peers have an address in it; host bits stay as given", nil, remotePrefix),
+			textOrNullValue(func(o *T) string { return rule(o).RemoteIPPrefix })),
+	}
+}
+
+// remoteAddressesColumn returns the row of the address group that the rule in an object names.
+func remoteAddressesColumn[T any](rule func(o *T) *SecurityGroupRule) column[T] {
+	return row(ruleAttribute("remote_address_group_id", "uuid", "peers have an address in this address group", nil, orNull(text(maxName))),
+		textOrNullValue(func(o *T) string { return rule(o).RemoteAddressGroupID }))
 }
 
 func normalizedCIDR(o *SecurityGroupRule) string {

@@ -230,6 +230,15 @@ type SecurityGroupRule struct {
 	Implicit bool `json:"heddle:implicit,omitempty"`
 }
 
+// DefaultSecurityGroupRule is a template of rules that new security groups get.
+type DefaultSecurityGroupRule struct {
+	SecurityGroupRule       // of no group and no project; RemoteGroupID is ParentGroup or ""
+	UsedInDefaultGroup bool `json:"used_in_default_sg"`
+	UsedInOtherGroups  bool `json:"used_in_non_default_sg"`
+	// Removed marks a record in place of an initial rule that was deleted.
+	Removed bool `json:"heddle:removed,omitempty"`
+}
+
 // AddressGroup is a set of prefixes that rules of security groups name as their remote side. Its
 // members lie in AddressBlocks.
 type AddressGroup struct {

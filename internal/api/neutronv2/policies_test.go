@@ -116,6 +116,7 @@ func operatorCases() []policyCase {
 		{neutron.Flavors, "own", "", flavorOf, name, [4]string{all, reads, reads, reads}},
 		{neutron.ServiceProfiles, "own", "", profileOf, `"description":"x"`, [4]string{all, "34-44", "34-44", "34-44"}},
 		{neutron.SegmentRanges, "own", "", segmentRangeOf, name, [4]string{all, "34-44", "34-44", "34-44"}},
+		{neutron.DefaultRules, "own", "", defaultRuleOf, "", [4]string{"++++", "3++3", "3++3", "3++3"}},
 		{neutron.Segments, "own", "", segmentOf, name, [4]string{"0+++9", "34-44", "34-44", "34-44"}},
 	}
 }
@@ -347,6 +348,14 @@ func segmentRangeOf(m *policyWorld, _ string) (id, create string) {
 	}
 	at := m.next()
 	return m.make("admin", neutron.SegmentRanges, body(at)), body(at + 1)
+}
+
+func defaultRuleOf(m *policyWorld, _ string) (id, create string) {
+	body := func(number int) string {
+		return fmt.Sprintf(`"direction":"ingress","protocol":"tcp","port_range_min":%[1]d,"port_range_max":%[1]d`, number)
+	}
+	at := m.next()
+	return m.make("admin", neutron.DefaultRules, body(at)), body(at + 1)
 }
 
 func segmentOf(m *policyWorld, way string) (id, create string) {

@@ -394,7 +394,7 @@ func All() []snapshot.Table {
 		Trunks, Subports,
 		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, Segments, SegmentRanges,
 		QoSPolicies,
-		AddressGroups, AddressBlocks,
+		AddressGroups, AddressBlocks, DefaultRules,
 		LocalIPs, LocalIPAssociations,
 		AddressScopes, SubnetPools, FreeRanges,
 		AutoTopologies,
