@@ -219,13 +219,7 @@ func (o steps) deriveNDPProxies(routerID, after string) (done bool, next string,
 		if x.Gateway {
 			continue
 		}
-		full, err := each("interface/"+x.PortID, func() error {
-			x, err := schema.RouterPorts.Get(o.tx, x.PortID)
-			if err != nil {
-				return err
-			}
-			return o.deriveRouterPort(x)
-		})
+		full, err := each("interface/"+x.PortID, func() error { return o.deriveRouterPortAt(x.PortID) })
 		if full || err != nil {
 			return false, next, err
 		}

@@ -180,15 +180,20 @@ func (o *operation) deriveRouterPorts(subnetID string) (pending bool, err error)
 		return true, o.begin(workDeriveRouterPorts, subnetID)
 	}
 	for _, id := range ids {
-		x, err := schema.RouterPorts.Get(o.tx, id)
-		if err != nil {
-			return false, err
-		}
-		if err := o.deriveRouterPort(x); err != nil {
+		if err := o.deriveRouterPortAt(id); err != nil {
 			return false, err
 		}
 	}
 	return false, nil
+}
+
+// deriveRouterPortAt rewrites what a router has of the port with that id.
+func (o *operation) deriveRouterPortAt(portID string) error {
+	x, err := schema.RouterPorts.Get(o.tx, portID)
+	if err != nil {
+		return err
+	}
+	return o.deriveRouterPort(x)
 }
 
 // deriveRouterPortsOn is deriveRouterPorts of several subnets. It returns those with pending work.
@@ -214,11 +219,7 @@ func (o steps) deriveRouterPorts(subnetID, after string) (done bool, next string
 		if count == stepObjects {
 			return false, next, nil
 		}
-		x, err := schema.RouterPorts.Get(o.tx, x.PortID)
-		if err != nil {
-			return false, "", err
-		}
-		if err := o.deriveRouterPort(x); err != nil {
+		if err := o.deriveRouterPortAt(x.PortID); err != nil {
 			return false, "", err
 		}
 		count, next = count+1, x.PortID

@@ -77,11 +77,7 @@ func (o steps) deriveScopes(poolID, after string) (done bool, next string, err e
 			if count == stepObjects {
 				return false, next, nil
 			}
-			x, err := schema.RouterPorts.Get(o.tx, x.PortID)
-			if err != nil {
-				return false, "", err
-			}
-			if err := o.deriveRouterPort(x); err != nil {
+			if err := o.deriveRouterPortAt(x.PortID); err != nil {
 				return false, "", err
 			}
 			count, next = count+1, at
