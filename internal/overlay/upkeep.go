@@ -308,5 +308,6 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	record.cookie = f.Cookie
 	e.memory.adopt(record)
 	e.meters.enter(record, traffic{f.Packets, f.Bytes}) // an earlier agent has counted those
+	e.recheckMissing([]*installed{record})
 	return true
 }
