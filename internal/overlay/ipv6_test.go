@@ -258,21 +258,27 @@ func TestIPv6Networks(t *testing.T) {
 		t.Errorf("with DHCPv6 a machine has\n%s", all)
 	}
 
-	y.listen("tcp6", 80)
-	c, err := x.dial(y.v6, 80, 10*time.Second)
-	if err != nil {
-		l.logs()
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := exchange(c, 1_000_000, 10*time.Second); err != nil {
-		l.logs()
-		t.Fatal(err)
-	}
+	x.exchanges6(y)
 	x.meetsRouter(r.links[0].Port, y)
 	z.isToldMTU(r.links[0].Port, y)
 	r.leadsTo(netip.MustParseAddr("2001:db8:99::1"), y, x)
 	r.leadsOut(x, l.hosts[1])
+}
+
+// exchanges6 has a machine exchange a megabyte by TCP over IPv6 with another one.
+func (m *machine) exchanges6(with *machine) {
+	t := m.lab.t
+	t.Helper()
+	with.listen("tcp6", 80)
+	c, err := m.dial(with.v6, 80, 10*time.Second)
+	if err == nil {
+		defer c.Close()
+		err = exchange(c, 1_000_000, 10*time.Second)
+	}
+	if err != nil {
+		m.lab.logs()
+		t.Fatal(err)
+	}
 }
 
 // meetsRouter checks what the machine sees of the router by one of its ports, on its way to another

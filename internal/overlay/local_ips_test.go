@@ -78,33 +78,26 @@ func TestLocalIPs(t *testing.T) {
 	// The client keeps the MAC address that it has.
 	clients[0].MustIP(t, "neigh replace "+owner.v4.String()+" lladdr "+backends[0].port.MACAddress.String()+" dev eth0 nud permanent")
 	backends[0].standFor()
-	l.wait("the owner to be reached", func() bool {
-		c, err := clients[0].dial(owner.v4, 80, short)
-		if err != nil {
-			return false
+	// reached returns a condition: that a connection to the local IP comes in at the owner, or else at
+	// the backend.
+	reached := func(wantOwner bool) func() bool {
+		return func() bool {
+			c, err := clients[0].dial(owner.v4, 80, short)
+			if err != nil {
+				return false
+			}
+			defer c.Close()
+			select {
+			case <-atOwner:
+				return wantOwner
+			case <-served[0]:
+				return !wantOwner
+			}
 		}
-		defer c.Close()
-		select {
-		case <-atOwner:
-			return true
-		case <-served[0]:
-			return false
-		}
-	})
+	}
+	l.wait("the owner to be reached", reached(true))
 	backends[0].standFor(local)
-	l.wait("the backend to be reached again", func() bool {
-		c, err := clients[0].dial(owner.v4, 80, short)
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		select {
-		case <-atOwner:
-			return false
-		case <-served[0]:
-			return true
-		}
-	})
+	l.wait("the backend to be reached again", reached(false))
 	u := clients[1].dialUDP(owner.v4, 9)
 	exchangeDatagrams(t, u, make([]byte, 500), 5) // the other host's stayed
 }

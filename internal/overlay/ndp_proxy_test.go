@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -80,17 +79,7 @@ func TestNDPProxy(t *testing.T) {
 	if all := outside.shows("neigh", "show", web.v6.String()); !strings.Contains(all, "lladdr "+gateway.Port.MACAddress.String()) {
 		t.Errorf("the neighbour outside is %q, want it at the gateway's %s", all, gateway.Port.MACAddress)
 	}
-	web.listen("tcp6", 80)
-	c, err := outside.dial(web.v6, 80, 10*time.Second)
-	if err != nil {
-		l.logs()
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := exchange(c, 1_000_000, 10*time.Second); err != nil {
-		l.logs()
-		t.Fatal(err)
-	}
+	outside.exchanges6(web)
 	if err := web.ping(outside.v6, 3); err != nil {
 		t.Errorf("from the proxied address: %v", err)
 	}
