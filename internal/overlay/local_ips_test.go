@@ -78,8 +78,8 @@ func TestLocalIPs(t *testing.T) {
 	// The client keeps the MAC address that it has.
 	clients[0].MustIP(t, "neigh replace "+owner.v4.String()+" lladdr "+backends[0].port.MACAddress.String()+" dev eth0 nud permanent")
 	backends[0].standFor()
-	// reached returns a condition: that a connection to the local IP comes in at the owner, or else at
-	// the backend.
+	// reached returns a condition: that a connection to the local IP comes in at the owner, or else
+	// at the backend.
 	reached := func(wantOwner bool) func() bool {
 		return func() bool {
 			c, err := clients[0].dial(owner.v4, 80, short)
