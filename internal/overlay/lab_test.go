@@ -445,9 +445,11 @@ func (m *machine) dial(to netip.Addr, port int, timeout time.Duration) (c net.Co
 	return c, err
 }
 
-// exchange sends bytes over a connection and reads them back.
+// exchange sends bytes over a connection and reads them back. It fails when nothing more has come
+// back for as long as the timeout.
 func exchange(c net.Conn, n int, timeout time.Duration) error {
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+	progress := func() error { return c.SetDeadline(time.Now().Add(timeout)) }
+	if err := progress(); err != nil {
 		return err
 	}
 	sent := make(chan error, 1)
@@ -462,6 +464,9 @@ func exchange(c net.Conn, n int, timeout time.Duration) error {
 			return fmt.Errorf("after %d of %d bytes: %w", got, n, err)
 		}
 		got += k
+		if err := progress(); err != nil {
+			return err
+		}
 	}
 	return <-sent
 }
