@@ -56,6 +56,7 @@ type serveConfig struct {
 	dnsDomain   string
 	dnsUpdate   dnsUpdateConfig
 	physnets    []string
+	vnis        string
 	log         logConfig
 }
 
@@ -131,6 +132,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names of ports' addresses (dns_assignment), which machines get by DHCP")
 	c.dnsUpdate.flags(f)
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
+	f.StringVar(&c.vnis, "vni-range", "1-16777215", "`MIN-MAX` segmentation ids to choose from for networks of type vxlan")
 	c.log.flags(f)
 	return cmd
 }
@@ -141,8 +143,12 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	physnets, err := parsePhysicalNetworks(c.physnets)
-	if err != nil {
+	physnets, err1 := parsePhysicalNetworks(c.physnets)
+	vnis, err2 := parseIDRange(c.vnis, 1<<24-1)
+	if err2 != nil {
+		err2 = fmt.Errorf("--vni-range %q: %w", c.vnis, err2)
+	}
+	if err := cmp.Or(err1, err2); err != nil {
 		return usageError{err}
 	}
 	if err := cmp.Or(c.checkTLS(), c.checkQuota(), c.dnsUpdate.check()); err != nil {
@@ -163,7 +169,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.addNeutron(physnets); err != nil {
+	if err := s.addNeutron(physnets, vnis); err != nil {
 		return err
 	}
 	if err := s.addAPIs(); err != nil {
@@ -233,11 +239,11 @@ type server struct {
 }
 
 // addNeutron adds the parts of Neutron's resources; addAPIs adds their API.
-func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err error) {
+func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis control.IDRange) (err error) {
 	c := s.config
 	s.statuses = control.NewStatuses(s.store, s.log.With("part", "statuses"))
 	if s.control, err = control.New(s.db, control.Options{
-		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, DNSDomain: c.dnsDomain, Statuses: s.statuses,
+		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, VXLANs: vnis, DNSDomain: c.dnsDomain, Statuses: s.statuses,
 	}); err != nil {
 		return usageError{err}
 	}
@@ -551,6 +557,17 @@ func (c *serveConfig) localURL(listen string) string {
 	return c.scheme() + "://" + net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
 }
 
+// parseIDRange reads MIN-MAX, which lies within 1 and most.
+func parseIDRange(text string, most int) (control.IDRange, error) {
+	low, high, _ := strings.Cut(text, "-")
+	first, err1 := strconv.Atoi(low)
+	last, err2 := strconv.Atoi(high)
+	if errors.Join(err1, err2) != nil || first < 1 || last > most || first > last {
+		return control.IDRange{}, fmt.Errorf("want MIN-MAX within 1-%d", most)
+	}
+	return control.IDRange{Min: first, Max: last}, nil
+}
+
 // parsePhysicalNetworks reads NAME[:flat][:MIN-MAX…].
 func parsePhysicalNetworks(specs []string) (map[string]control.PhysicalNetwork, error) {
 	networks := map[string]control.PhysicalNetwork{}
@@ -565,13 +582,11 @@ func parsePhysicalNetworks(specs []string) (map[string]control.PhysicalNetwork, 
 				n.Flat = true
 				continue
 			}
-			low, high, _ := strings.Cut(p, "-")
-			first, err1 := strconv.Atoi(low)
-			last, err2 := strconv.Atoi(high)
-			if errors.Join(err1, err2) != nil || first < 1 || last > 4094 || first > last {
+			r, err := parseIDRange(p, 4094)
+			if err != nil {
 				return nil, fmt.Errorf("--physical-network %q: %q is neither flat nor a range of VLAN ids like 100-199", spec, p)
 			}
-			n.VLANs = append(n.VLANs, control.IDRange{Min: first, Max: last})
+			n.VLANs = append(n.VLANs, r)
 		}
 		networks[parts[0]] = n
 	}
