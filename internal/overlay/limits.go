@@ -49,21 +49,10 @@ func flowLimitName(l flow.Limited) string {
 	return flowLimitPrefix + direction + l.ID
 }
 
-// limitOf returns the limit of a direction; limits that are missing have none.
-func limitOf(l *topology.Limits, ingress bool) topology.Limit {
-	switch {
-	case l == nil:
-		return topology.Limit{}
-	case ingress:
-		return l.Ingress
-	}
-	return l.Egress
-}
-
 // use returns the number of the limit that a packet is subject to, by those of its policy. Without
 // room there is none: the packet goes on.
 func (r *rateLimits) use(l flow.Limited, policy *topology.Limits) (datapath.Limit, bool) {
-	name, limit := flowLimitName(l), limitOf(policy, l.Ingress)
+	name, limit := flowLimitName(l), policy.In(l.Ingress)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.byName[name]
@@ -100,7 +89,7 @@ func (r *rateLimits) changed(id string, policy *topology.Limits) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, u := range r.byName {
-		limit := limitOf(policy, u.ingress)
+		limit := policy.In(u.ingress)
 		if u.limitsID != id || u.limit == limit {
 			continue
 		}

@@ -56,13 +56,14 @@ func (a *attachments) limitsChanged(before, after []topology.Limits) {
 	if len(before)+len(after) == 0 {
 		return
 	}
-	for port, want := range a.relimited(before, after) {
+	for port, want := range a.replaceLimits(before, after) {
 		a.reconciler.Want(port, want)
 	}
 }
 
-// relimited returns the ports that name the limits, as they are desired now.
-func (a *attachments) relimited(before, after []topology.Limits) map[string]attachment {
+// replaceLimits enters the limits of one owner, and returns the ports that name them, as they are
+// desired now.
+func (a *attachments) replaceLimits(before, after []topology.Limits) map[string]attachment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := &a.limits

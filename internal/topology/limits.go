@@ -78,6 +78,18 @@ func (l Limit) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// In returns the limit of what a machine receives (ingress) or else sends. Limits that are missing,
+// nil, have none.
+func (l *Limits) In(ingress bool) Limit {
+	switch {
+	case l == nil:
+		return Limit{}
+	case ingress:
+		return l.Ingress
+	}
+	return l.Egress
+}
+
 // String says limits in words, such as "egress 1000000 bit/s (burst 800000 bit); DSCP 46".
 func (l *Limits) String() string {
 	var parts []string

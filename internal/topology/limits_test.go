@@ -44,3 +44,13 @@ func TestLimitsText(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitsOfDirection(t *testing.T) {
+	l := &Limits{Egress: Limit{Rate: 1}, Ingress: Limit{Packets: 2}}
+	if out, in := l.In(false), l.In(true); out != l.Egress || in != l.Ingress {
+		t.Errorf("egress %v, ingress %v: want %v, %v", out, in, l.Egress, l.Ingress)
+	}
+	if got := (*Limits)(nil).In(true); got != (Limit{}) {
+		t.Errorf("limits that are missing limit to %v", got)
+	}
+}

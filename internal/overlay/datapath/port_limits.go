@@ -127,14 +127,14 @@ func (s *portSet) needsLimiting(hook limitHook) bool {
 // port needs any more. Those of other interfaces stay as they are.
 func (s *portSet) updateLimiting(p *portState) error {
 	isLimited := p.Limits != (PortLimits{})
-	if !isLimited && p.limitedAt == 0 {
+	if !isLimited && p.limitsIndex == 0 {
 		return nil
 	}
 	x := &s.limiting
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var errs []error
-	for _, ifindex := range []int{p.limitedAt, p.Index} {
+	for _, ifindex := range []int{p.limitsIndex, p.Index} {
 		for direction := range limitDirections {
 			errs = append(errs, s.updateHook(limitHook{ifindex, direction}))
 		}
@@ -143,9 +143,9 @@ func (s *portSet) updateLimiting(p *portState) error {
 	switch {
 	case err != nil:
 	case isLimited:
-		p.limitedAt = p.Index
+		p.limitsIndex = p.Index
 	default:
-		p.limitedAt = 0
+		p.limitsIndex = 0
 	}
 	return err
 }

@@ -48,8 +48,8 @@ type portSet struct {
 // portState is a port and the program on its interface.
 type portState struct {
 	PortInfo
-	link      link.Link // nil of a localnet port (see physicalSet) and of a subport
-	limitedAt int       // index of the interface whose programs may limit it; 0: none
+	link        link.Link // nil of a localnet port (see physicalSet) and of a subport
+	limitsIndex int       // index of the interface whose programs may limit it; 0: none
 }
 
 // AttachPort makes the interface a port called name, or changes the port's options. A port keeps
@@ -403,7 +403,7 @@ func (s *portSet) adoptPorts() (err error) {
 			p.Interface = s.interfaceThere(p.Index)
 		}
 		if p.Limits = s.limitsFound(p); p.Limits != (PortLimits{}) {
-			p.limitedAt = p.Index
+			p.limitsIndex = p.Index
 		}
 		s.ports[p.Name], s.byNumber[p.Port] = p, p
 		return true

@@ -5,8 +5,8 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// limits are those of a policy. No decision rests on them, only on who has them: the figures are
-// for explanations.
+// limits are those of a policy. Decisions rest on which translations have them, not on the figures,
+// which are for explanations.
 type limits struct {
 	object
 	claims claims[topology.Limits]
@@ -52,15 +52,9 @@ func (s *Simulator) explainLimits(p *port, ingress bool) {
 
 // directed returns words for one direction of limits.
 func directed(ingress bool, of string, l *topology.Limits) string {
-	direction, limit := "egress", topology.Limit{}
-	if l != nil {
-		limit = l.Egress
-	}
+	direction := "egress"
 	if ingress {
 		direction = "ingress"
-		if l != nil {
-			limit = l.Ingress
-		}
 	}
-	return "limit " + of + direction + " " + limit.String()
+	return "limit " + of + direction + " " + l.In(ingress).String()
 }

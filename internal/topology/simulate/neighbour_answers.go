@@ -51,8 +51,8 @@ func (s *Simulator) answerFor(n *network, target netip.Addr, asker packet.MAC, f
 }
 
 // owner returns the MAC address that the network's table has for ip, or of a local IP that of the
-// port that this host has for it, unless the sender probes for a
-// duplicate of its own address, or one machine for the address of another.
+// port that this host has for it, unless the sender probes for a duplicate of its own address, or
+// one machine for the address of another.
 func (s *Simulator) owner(n *network, ip netip.Addr, asker packet.MAC) (packet.MAC, bool) {
 	if s.asking {
 		return anyNeighbour, true
