@@ -198,11 +198,15 @@ func TestDHCP(t *testing.T) {
 	l.start()
 	m := n.machine(l.hosts[0], l.group(allow("egress", "IPv4", "", 0)))
 	m.MustIP(t, "addr flush dev eth0")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	out, err := m.Output(ctx, "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "3", "-T", "1", "-s", "/bin/true")
-	if err != nil || !strings.Contains(out, m.v4.String()) {
-		t.Errorf("the client got %v:\n%s", err, out)
+	m.leases()
+}
+
+// leases has a DHCP client get the machine's address. On a busy machine it asks more than once.
+func (m *machine) leases() {
+	m.lab.t.Helper()
+	out, err := m.Output(m.lab.t.Context(), "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", "/bin/true")
+	if err != nil || !strings.Contains(out, "lease of "+m.v4.String()) {
+		m.lab.t.Errorf("the DHCP client got %v:\n%s", err, out)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -176,10 +175,7 @@ func TestTrunk(t *testing.T) {
 		}
 		m.listen("tcp4", 80)
 		talk(t, far[i], m)
-		out, err := m.Output(t.Context(), "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "3", "-T", "1", "-s", "/bin/true")
-		if err != nil || !strings.Contains(out, "lease of "+m.v4.String()) {
-			t.Errorf("by DHCP: %v\n%s", err, out)
-		}
+		m.leases()
 	}
 	if five.answers(far[2].v4) {
 		t.Error("a subport reaches another network")
