@@ -106,7 +106,7 @@ func (t *QoSRuleType) Apply(r *QoSRule, v Values) {
 // Reserving returns the first rule of the policy that asks for a share of what a host has, or nil.
 func (p *QoSPolicy) Reserving() *QoSRule {
 	for i := range p.Rules {
-		if QoSRuleTypeNamed(p.Rules[i].Type).Reserves {
+		if t := QoSRuleTypeNamed(p.Rules[i].Type); t != nil && t.Reserves {
 			return &p.Rules[i]
 		}
 	}

@@ -51,13 +51,17 @@ func qosPolicyColumn[T any](doc string, get func(o *T) string) column[T] {
 		textOrNullValue(get))
 }
 
-// appendQoSRules appends the rules as a policy has them, each with its type and its policy.
+// appendQoSRules appends the rules as a policy has them, each with its type and its policy. Of a
+// type that a later version of the server knows it has no more.
 func appendQoSRules(b []byte, o *QoSPolicyView) []byte {
 	return appendList(b, o.Rules, func(b []byte, r QoSRule) []byte {
 		t := QoSRuleTypeNamed(r.Type)
 		b = appendString(append(b, `{"id":`...), r.ID)
 		b = appendString(append(b, `,"qos_policy_id":`...), o.ID)
 		b = appendString(append(b, `,"type":`...), r.Type)
+		if t == nil {
+			return append(b, '}')
+		}
 		b = strconv.AppendInt(append(b, `,"`+t.Value+`":`...), int64(r.Value), 10)
 		if t.Burst != "" {
 			b = strconv.AppendInt(append(b, `,"`+t.Burst+`":`...), int64(r.Burst), 10)

@@ -88,6 +88,19 @@ func TestQoSRuleChange(t *testing.T) {
 	}
 }
 
+// TestUnknownQoSRule: a rule of a later version is answered by id and type, and reserves nothing.
+func TestUnknownQoSRule(t *testing.T) {
+	t.Parallel()
+	p := &neutron.QoSPolicy{Rules: []neutron.QoSRule{{ID: "a", Type: "later", Value: 1}}}
+	if r := p.Reserving(); r != nil {
+		t.Errorf("rule %+v reserves something", r)
+	}
+	got := string(neutron.NewTables("").QoSPolicies.Encoder(true, []string{"rules"}).Append(nil, &neutron.QoSPolicyView{QoSPolicy: p}))
+	if want := `{"rules":[{"id":"a","qos_policy_id":"","type":"later"}]}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func mapped[A, B any](list []A, f func(A) B) []B {
 	out := make([]B, len(list))
 	for i, x := range list {
