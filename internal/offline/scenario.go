@@ -21,6 +21,7 @@ type scenario struct {
 	nameOf                                          map[string]string // id → name
 	placement
 	carriers
+	trunking
 }
 
 // placement says where the ports of a scenario are.
@@ -100,6 +101,7 @@ func newScenario(w *world, p placement) *scenario {
 	for _, sec := range []*section{s.networks, s.scopes, s.pools, s.subnets, s.groups, s.ports} {
 		sec.ids = map[string]string{}
 	}
+	s.trunking = newTrunking(s, w)
 	s.routing = newRouting(s, w)
 	return s
 }
@@ -190,7 +192,7 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
+	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "security_groups", "ports", "trunks", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
 		"firewall_groups"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
@@ -213,7 +215,7 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 	}{
 		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"address_scopes", s.scopes.adder(s)},
 		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
-		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
+		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"trunks", s.addTrunk}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
 		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
 		{"firewalls", s.addFirewall},
@@ -417,6 +419,8 @@ func (s *scenario) update(n node) error {
 		return s.updateIn(s.routing.floatingIPs, n, "floatingip")
 	case o.has("router"):
 		return s.updateRouter(n)
+	case o.has("trunk"): // before its parent
+		return s.updateTrunk(n)
 	case o.has("lb"):
 		return fileErrorf(o.under("lb"), "updates of a lb are not simulated by this version")
 	}
@@ -428,7 +432,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip, port_forwarding, firewall, firewall_group or host")
+	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip, port_forwarding, firewall, firewall_group, trunk or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

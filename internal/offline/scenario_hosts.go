@@ -63,6 +63,9 @@ func (s *scenario) hostNamed(name string) topology.Host {
 
 // bindingOf is the host of a port, and the name of its interface there.
 func (s *scenario) bindingOf(port string) (host topology.Host, iface string) {
+	if sub, is := s.subports[port]; is {
+		return s.bindingOf(sub.parent)
+	}
 	switch {
 	case s.place != nil:
 		return s.place(port)

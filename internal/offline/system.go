@@ -147,6 +147,7 @@ func (p *passage) add(other passage) {
 // pass walks a frame through the network, and reports whether it waits for its next hop. What it
 // puts on a LAN comes in at the other hosts there.
 func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
+	port, frame = y.entry(port, frame)
 	in := simulate.Input{PortID: y.ports.ids[port], Frame: frame, State: y.memory, Explain: true}
 	host := y.hostAt(port)
 	if in.PortID == "" {
@@ -155,7 +156,8 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 	d := y.simulator.Run(in)
 	var onLAN []postponed
 	deliver := func(o *flow.Output, out []byte) {
-		p.deliveries = append(p.deliveries, newDelivery(y.placeOf(o), out))
+		place := y.placeOf(o)
+		p.deliveries = append(p.deliveries, newDelivery(place, y.exit(place, out)))
 		for _, other := range y.otherPlaces(o) {
 			onLAN = append(onLAN, postponed{other, out})
 		}

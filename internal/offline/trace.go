@@ -322,11 +322,15 @@ func (r *run) frame(n node, port string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	sender, err := r.senderOf(f, n, port)
+	if err != nil {
+		return nil, err
+	}
 	if f["eth_src"] == nil {
-		if refs.macs[port] == "" {
+		if refs.macs[sender] == "" {
 			return nil, fileErrorf(n.place, "eth_src: a frame from a LAN has to say whose it is")
 		}
-		f["eth_src"] = refs.macs[port]
+		f["eth_src"] = refs.macs[sender]
 	}
 	return f.build(n.place)
 }
