@@ -63,15 +63,16 @@ func (e portEdit) chooseGroups() error {
 	case e.p.PortSecurityEnabled && !trusted && group != nil:
 		e.p.SecurityGroups = []string{group.ID}
 	}
-	if err := cmp.Or(checkPortSecurity(e.p, e.v), checkMACLearning(e.p, e.v)); err != nil {
+	if err := cmp.Or(checkPortSecurity(e.p, e.v), applyMACLearning(e.p, e.v)); err != nil {
 		return err
 	}
 	return e.checkGroups(e.p)
 }
 
-// checkMACLearning refuses a mac_learning_enabled that does not follow from port security: without
+// applyMACLearning refuses a mac_learning_enabled that does not follow from port security: without
 // it any address that the port's machine sends from is learned, and with it none but its own pass.
-func checkMACLearning(p *neutron.Port, v neutron.Values) error {
+func applyMACLearning(p *neutron.Port, v neutron.Values) error {
+	p.NamesMACLearning = p.NamesMACLearning || v.Has("mac_learning_enabled")
 	switch want := v.Flag("mac_learning_enabled"); {
 	case !v.Has("mac_learning_enabled") || want == !p.PortSecurityEnabled:
 		return nil
@@ -279,7 +280,7 @@ func (e portEdit) applyDNSName() error {
 func (e portEdit) applyGroups() error {
 	p, v := e.p, e.v
 	setList(&p.SecurityGroups, v, "security_groups")
-	if err := cmp.Or(checkPortSecurity(p, v), checkMACLearning(p, v)); err != nil {
+	if err := cmp.Or(checkPortSecurity(p, v), applyMACLearning(p, v)); err != nil {
 		return err
 	}
 	if !v.Has("security_groups") {

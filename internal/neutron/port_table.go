@@ -76,14 +76,20 @@ func portTable(domain string) *Table[PortView] {
 	cols = append(cols, trunkDetailsColumn())
 	cols = append(cols, portQoSColumns()...)
 	cols = append(cols, deviceColumns()...)
-	cols = append(cols, row(Attribute{Name: "mac_learning_enabled", Create: true, Update: true, Default: unset{}, Type: "boolean",
-		Doc: "follows from port_security_enabled: true without it; another value is refused", parse: flag},
-		flagValue(func(o *PortView) bool { return !o.PortSecurityEnabled })))
+	cols = append(cols, macLearningColumn())
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
 	cols = append(cols, tagColumns(Attribute{Create: true, Default: []string{}, Doc: "at most 100; after create through the tags sub-resource",
 		parse: fewer(texts(maxTag))}, std)...)
 	return newTable(Ports, cols)
+}
+
+// macLearningColumn is answered of ports whose requests named it, since ML2 has no such attribute.
+func macLearningColumn() column[PortView] {
+	learns := flagValue(func(o *PortView) bool { return !o.PortSecurityEnabled })
+	learns.omit = func(o *PortView, _ bool) bool { return !o.NamesMACLearning }
+	return row(Attribute{Name: "mac_learning_enabled", Create: true, Update: true, Default: unset{}, Type: "boolean",
+		Doc: "follows from port_security_enabled: true without it; another value is refused; answered once a request has named it", parse: flag}, learns)
 }
 
 // vnicTypes returns the values of vnic_type.

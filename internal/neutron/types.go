@@ -148,6 +148,7 @@ type Port struct {
 	DNSDomain           string        `json:"dns_domain"`
 	DataPlaneStatus     string        `json:"data_plane_status,omitempty"` // ACTIVE or DOWN, as monitoring says, or ""
 	QoSPolicyID         string        `json:"qos_policy_id,omitempty"`
+	NamesMACLearning    bool          `json:"heddle:names_mac_learning,omitempty"` // answers do, since a request did
 	VNICType            string        `json:"binding:vnic_type"`
 	HostID              string        `json:"binding:host_id"` // a host's name, as Neutron's clients use it
 	// Profile is nil, rather than empty, while a client wants the port unbound.

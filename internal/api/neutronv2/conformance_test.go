@@ -148,10 +148,9 @@ func dropLater(o any) {
 	objects := append(list(o), o)
 	for _, o := range objects {
 		if attributes, ok := o.(map[string]any); ok {
-			delete(attributes, "external_gateways")    // external-gateway-multihoming, of 2023.2
-			delete(attributes, "hints")                // port-hints, of 2023.2
-			delete(attributes, "mac_learning_enabled") // mac-learning, of plugins for other networks than ML2's
-			delete(attributes, "trusted")              // port-trusted-vif, of 2024.2
+			delete(attributes, "external_gateways") // external-gateway-multihoming, of 2023.2
+			delete(attributes, "hints")             // port-hints, of 2023.2
+			delete(attributes, "trusted")           // port-trusted-vif, of 2024.2
 		}
 	}
 }

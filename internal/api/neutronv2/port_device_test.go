@@ -58,10 +58,10 @@ func TestMACLearning(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})
 	n := s.create(t, "member", "networks", `{"network":{}}`)["id"]
-	for body, learns := range map[string]bool{
-		``:                               false,
+	for body, learns := range map[string]any{
+		``:                               nil,
 		`,"mac_learning_enabled":false`:  false,
-		`,"port_security_enabled":false`: true,
+		`,"port_security_enabled":false`: nil,
 		`,"port_security_enabled":false,"mac_learning_enabled":true`: true,
 	} {
 		if p := s.create(t, "member", "ports", fmt.Sprintf(`{"port":{"network_id":%q%s}}`, n, body)); p["mac_learning_enabled"] != learns {
