@@ -403,6 +403,8 @@ func FuzzTranslate(f *testing.F) {
 func FuzzTrace(f *testing.F) {
 	f.Add([]byte(`{"topology":{"networks":[{"name":"blue"}],"ports":[{"name":"a","network":"blue"}]},"steps":[{"send":{"port":"a","frame":{"type":"arp","eth_dst":"@bcast"}},"expect":[]}]}`))
 	f.Add([]byte(`{"scenarios":[{"id":1,"topology":{},"steps":[{"update":{"port":"a"}}]}]}`))
+	f.Add([]byte(`{topology: {address_groups: [{name: h, addresses: [192.0.2.0/24]}], security_groups: [{name: g, rules: [{direction: ingress, remote_address_group: h}]}]},
+  steps: [{update: {address_group: h, addresses: ["2001:db8::/64"]}}]}`))
 	f.Add([]byte(`{topology: {networks: [{name: n}], ports: [{name: a, network: n}, {name: b, network: n}], trunks: [{name: t, port: a, subports: [{port: b, segmentation_id: 5}]}]},
   steps: [{send: {port: a, frame: {type: arp, vlan: 5, spa: 192.0.2.1, tpa: 192.0.2.2}}}, {update: {trunk: t, subports: []}}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

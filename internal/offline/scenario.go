@@ -15,10 +15,10 @@ import (
 // scenario is the topology of a scenario file: Neutron objects under names, and the ids made of
 // them.
 type scenario struct {
-	world                                           *world
-	networks, scopes, pools, subnets, groups, ports *section
-	routing                                         routing
-	nameOf                                          map[string]string // id → name
+	world                                                      *world
+	networks, scopes, pools, subnets, addresses, groups, ports *section
+	routing                                                    routing
+	nameOf                                                     map[string]string // id → name
 	placement
 	carriers
 	trunking
@@ -82,6 +82,7 @@ func newScenario(w *world, p placement) *scenario {
 	s.subnets.fields["network"] = field{"network_id", s.networks.id}
 	s.subnets.fields["subnetpool"] = field{"subnetpool_id", s.pools.id}
 
+	s.addresses = &section{kind: w.kinds["address_group"], what: "address group", fields: asTheyAre("addresses")}
 	s.groups = &section{kind: w.kinds["security_group"], what: "security group", fields: asTheyAre("stateful")}
 
 	s.ports = &section{kind: w.kinds["port"], what: "port", fields: asTheyAre("admin_state_up", "mac_address", "port_security_enabled", "dns_name")}
@@ -98,7 +99,7 @@ func newScenario(w *world, p placement) *scenario {
 		"extra_dhcp_opts": {"extra_dhcp_opts", listOf(objectOf(map[string]field{
 			"opt_name": {attribute: "opt_name"}, "opt_value": {"opt_value", readText}, "ip_version": {attribute: "ip_version"}}))},
 	})
-	for _, sec := range []*section{s.networks, s.scopes, s.pools, s.subnets, s.groups, s.ports} {
+	for _, sec := range []*section{s.networks, s.scopes, s.pools, s.subnets, s.addresses, s.groups, s.ports} {
 		sec.ids = map[string]string{}
 	}
 	s.trunking = newTrunking(s, w)
@@ -111,6 +112,7 @@ func (s *scenario) ruleFields() map[string]field {
 	fields := asTheyAre("direction", "ethertype", "protocol", "remote_ip_prefix")
 	maps.Copy(fields, map[string]field{
 		"min": {attribute: "port_range_min"}, "max": {attribute: "port_range_max"}, "remote_group": {"remote_group_id", s.groups.id},
+		"remote_address_group": {"remote_address_group_id", s.addresses.id},
 	})
 	return fields
 }
@@ -192,7 +194,7 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "security_groups", "ports", "trunks", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
+	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
 		"firewall_groups"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
@@ -214,7 +216,7 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		add  func(node) error
 	}{
 		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"address_scopes", s.scopes.adder(s)},
-		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
+		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"address_groups", s.addresses.adder(s)}, {"security_groups", s.addGroup},
 		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"trunks", s.addTrunk}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
 		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
@@ -419,6 +421,8 @@ func (s *scenario) update(n node) error {
 		return s.updateIn(s.routing.floatingIPs, n, "floatingip")
 	case o.has("router"):
 		return s.updateRouter(n)
+	case o.has("address_group"):
+		return s.updateAddressGroup(n)
 	case o.has("trunk"): // before its parent
 		return s.updateTrunk(n)
 	case o.has("lb"):
@@ -432,7 +436,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip, port_forwarding, firewall, firewall_group, trunk or host")
+	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, trunk or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {
