@@ -87,6 +87,10 @@ func (o *operation) localPort(ctx context.Context, l neutron.Standard, v neutron
 	}
 	if want := requestedAddress(v, "local_ip_address"); want.IsValid() {
 		port["fixed_ips"] = []neutron.FixedIPRequest{{IPAddress: want}}
+		// On another project's network, an address such as the gateway's would take packets.
+		if err := o.authorizeEach(neutron.Ports, []neutron.Values{{"network_id": n.ID, "project_id": l.ProjectID, "fixed_ips": port["fixed_ips"]}}); err != nil {
+			return nil, err
+		}
 	}
 	return o.createPort(ctx, port)
 }

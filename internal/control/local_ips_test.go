@@ -157,3 +157,16 @@ func TestLocalIPRefusals(t *testing.T) {
 	_, err = w.associate(w.other, l.ID, `{"fixed_port_id":"`+p.ID+`"}`)
 	w.expect(err, "LocalIPNotFound: Local IP "+l.ID+" could not be found.")
 }
+
+// TestLocalIPOnForeignNetwork: who may not choose the address of a port may not choose that of a
+// local IP either, such as the gateway's.
+func TestLocalIPOnForeignNetwork(t *testing.T) {
+	t.Parallel()
+	n := newSharedNetwork(t)
+	for _, network := range []string{n.id, n.external} {
+		_, err := n.create(n.member, neutron.LocalIPs, `{"network_id":"`+network+`","local_ip_address":"10.9.0.1"}`)
+		n.expect(err, "PolicyNotAuthorized: (rule:create_port and (rule:create_port:fixed_ips and (rule:create_port:fixed_ips:ip_address))) is disallowed by policy")
+	}
+	must[*neutron.LocalIP](n.world, n.member, neutron.LocalIPs, `{"network_id":"`+n.id+`"}`)
+	must[*neutron.LocalIP](n.world, n.admin, neutron.LocalIPs, `{"network_id":"`+n.id+`","local_ip_address":"10.9.0.1"}`)
+}

@@ -112,6 +112,9 @@ func (p portForwardings) createOne(o *operation, v neutron.Values) (*neutron.Por
 	x := &neutron.PortForwarding{Standard: o.standard(v, 0), FloatingIPID: f.ID}
 	x.ProjectID = f.ProjectID
 	applyForwarding(x, v)
+	if _, _, err := p.ports.inTransaction(o, x.InternalPortID); err != nil {
+		return nil, err
+	}
 	if err := o.checkForwarding(x, f); err != nil {
 		return nil, err
 	}
@@ -174,6 +177,11 @@ func (p portForwardings) update(ctx context.Context, c neutron.Caller, id string
 		applyForwarding(&x, v)
 		if reflect.DeepEqual(&x, old) {
 			return old, nil
+		}
+		if x.InternalPortID != old.InternalPortID {
+			if _, _, err := p.ports.inTransaction(o, x.InternalPortID); err != nil {
+				return nil, err
+			}
 		}
 		if err := o.checkForwarding(&x, f); err != nil {
 			return nil, err

@@ -145,3 +145,14 @@ func TestPortForwardingRefused(t *testing.T) {
 	_, err := w.PortForwardings(g.ID).Show(t.Context(), w.member, p)
 	w.expect(err, "PortForwardingNotFound: Port Forwarding "+p+" could not be found.")
 }
+
+// TestForwardingToUnseenPort: a refusal does not name the floating IP of another project's port.
+func TestForwardingToUnseenPort(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	p := w.port(w.tenant, `"fixed_ips":[{"ip_address":"10.0.0.20"}]`).ID
+	w.floatingIP(`"port_id":"` + p + `"`)
+	f := must[*neutron.FloatingIPView](w.world, w.other, neutron.FloatingIPs, `{"floating_network_id":"`+w.external+`"}`)
+	_, err := w.forward(w.other, f.ID, `"internal_port_id":"`+p+`","internal_ip_address":"10.0.0.20","protocol":"tcp","external_port":1,"internal_port":1`)
+	w.expect(err, "PortNotFound: Port "+p+" could not be found.")
+}
