@@ -9,6 +9,10 @@ import (
 	"heddle/internal/store/schema"
 )
 
+// maxForwardings bounds the port forwardings of a floating IP, and those to a port: all of them are
+// derived again, or deleted, at once. A range of ports is one.
+const maxForwardings = 500
+
 // checkForwarding refuses forwardings that contradict themselves or others.
 func (o *operation) checkForwarding(x *neutron.PortForwarding, f *neutron.FloatingIP) error {
 	for _, side := range []struct {
@@ -25,15 +29,27 @@ func (o *operation) checkForwarding(x *neutron.PortForwarding, f *neutron.Floati
 	key := "port-forwarding/" + x.InternalPortID // of several floating IPs
 	o.tx.Heed(key)
 	o.tx.Touch(key)
+	toPort, ofAddress := 0, 0
 	for other := range schema.PortForwardings.By(o.tx, "internal_port", x.InternalPortID) {
-		if other.ID != x.ID && other.Protocol == x.Protocol && other.InternalIPAddress == x.InternalIPAddress && other.Internal.Overlaps(x.Internal) {
+		if other.ID == x.ID {
+			continue
+		}
+		toPort++
+		if other.Protocol == x.Protocol && other.InternalIPAddress == x.InternalIPAddress && other.Internal.Overlaps(x.Internal) {
 			return collision("internal_port_range", other.Internal, x.Internal)
 		}
 	}
 	for other := range schema.PortForwardings.By(o.tx, "floating_ip", f.ID) {
-		if other.ID != x.ID && other.Protocol == x.Protocol && other.External.Overlaps(x.External) {
+		if other.ID == x.ID {
+			continue
+		}
+		ofAddress++
+		if other.Protocol == x.Protocol && other.External.Overlaps(x.External) {
 			return collision("external_port_range", other.External, x.External)
 		}
+	}
+	if max(toPort, ofAddress) >= maxForwardings {
+		return badForwarding("There may be no more than %d port forwardings of a floating IP, and to a port", maxForwardings)
 	}
 	return nil
 }

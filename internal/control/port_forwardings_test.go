@@ -156,3 +156,33 @@ func TestForwardingToUnseenPort(t *testing.T) {
 	_, err := w.forward(w.other, f.ID, `"internal_port_id":"`+p+`","internal_ip_address":"10.0.0.20","protocol":"tcp","external_port":1,"internal_port":1`)
 	w.expect(err, "PortNotFound: Port "+p+" could not be found.")
 }
+
+// TestManyForwardings: a floating IP and a port have forwardings up to a limit, at which the port
+// can be deleted still.
+func TestManyForwardings(t *testing.T) {
+	t.Parallel()
+	const most = 500
+	w := behindRouter(inMemory(t))
+	first, second := w.floatingIP(""), w.floatingIP("")
+	p := w.port(w.tenant, `"fixed_ips":[{"ip_address":"10.0.0.9"}]`)
+	forward := func(of *neutron.FloatingIPView, n int) error {
+		_, err := w.forward(w.member, of.ID, fmt.Sprintf(`"internal_port_id":%q,"internal_ip_address":"10.0.0.9","protocol":"tcp",
+			"external_port":%d,"internal_port":%d`, p.ID, n, n))
+		return err
+	}
+	for n := range most {
+		if err := forward(first, 1+n); err != nil {
+			t.Fatalf("%d: %v", n, err)
+		}
+	}
+	tooMany := "BadRequest: Bad port_forwarding request: There may be no more than 500 port forwardings of a floating IP, and to a port."
+	w.expect(forward(first, most+1), tooMany)
+	w.expect(forward(second, most+1), tooMany)
+	if err := w.remove(w.member, neutron.Ports, p.ID); err != nil {
+		t.Fatal(err)
+	}
+	if now := must2(w.FloatingIPs().Show(t.Context(), w.member, first.ID)); len(now.Forwardings) > 0 || now.Status() != "DOWN" {
+		t.Errorf("without the port: %d forwardings, %s", len(now.Forwardings), now.Status())
+	}
+	w.checkDerived(t)
+}
