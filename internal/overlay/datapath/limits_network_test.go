@@ -319,9 +319,7 @@ func TestLimitsComeAndGo(t *testing.T) {
 	left("without limits")
 	checkTraffic(t, a, b)
 	a.limited(t, datapath.PortLimits{Ingress: topology.Limit{Packets: 9}, Marks: true})
-	if err := h.DetachPort(a.name); err != nil {
-		t.Fatal(err)
-	}
+	n.detach(a)
 	left("detached")
 }
 
@@ -340,9 +338,7 @@ func TestLimitsFollowInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.DetachPort(b.name); err != nil {
-		t.Fatal(err)
-	}
+	n.detach(b)
 	if _, err := h.AttachPort(a.name, tap, datapath.PortOptions{TunnelKey: a.key, MTU: 1450, Limits: limits}); err != nil {
 		t.Fatal(err)
 	}
