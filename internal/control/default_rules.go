@@ -70,6 +70,9 @@ func (s defaultRules) create(ctx context.Context, c neutron.Caller, vs []neutron
 		}
 		o.tx.Touch(keyDefaultRules)
 		before := presentDefaultRules(o.tx)
+		if err := neutron.CheckList(neutron.DefaultRules.Collection(), len(before)+len(vs)); err != nil {
+			return nil, err
+		}
 		var made []*neutron.DefaultSecurityGroupRule
 		for _, v := range vs {
 			rule, err := neutron.NewDefaultSecurityGroupRule(v)

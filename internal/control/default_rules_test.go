@@ -425,3 +425,14 @@ func TestDefaultRulesAnySequence(t *testing.T) {
 		})
 	})
 }
+
+// TestManyDefaultRules: there are so many default rules, all of which a new group gets at once.
+func TestManyDefaultRules(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	for n := range neutron.MaxList - len(neutron.InitialDefaultRules()) {
+		w.defaultRule(fmt.Sprintf(`{"direction":"ingress","protocol":"tcp","port_range_min":%d,"port_range_max":%d}`, 1+n, 1+n))
+	}
+	_, err := w.create(w.admin, neutron.DefaultRules, `{"direction":"ingress","protocol":"udp"}`)
+	w.expect(err, "HTTPBadRequest: Invalid input for default_security_group_rules. Reason: '101' entries are too many - there may be no more than '100'.")
+}

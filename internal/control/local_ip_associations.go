@@ -123,6 +123,10 @@ func (o *operation) associateLocalIP(l *neutron.LocalIP, v neutron.Values) (*neu
 	case !x.FixedIP.Is4():
 		return nil, badLocalIPAssociation("Local IPs stand for IPv4 addresses, and %s is not", x.FixedIP)
 	}
+	// All of a port's local IPs are in its bundle.
+	if err := neutron.CheckList("local_ips", schema.LocalIPAssociations.CountBy(o.tx, "fixed_port", id)+1); err != nil {
+		return nil, err
+	}
 	if err := schema.LocalIPAssociations.Put(o.tx, x); err != nil {
 		return nil, err
 	}

@@ -55,6 +55,10 @@ func (o *operation) createLocalIP(ctx context.Context, v neutron.Values) (*neutr
 	if !l.Address.Is4() {
 		return nil, badLocalIP("Local IPs are IPv4 addresses, and %s is not", l.Address)
 	}
+	// All of a port's local IPs are in its bundle.
+	if err := neutron.CheckList("local_ips", len(schema.LocalIPs.Referrers(o.tx, "local_port", l.LocalPortID))+1); err != nil {
+		return nil, err
+	}
 	if err := schema.LocalIPs.Put(o.tx, l); err != nil {
 		return nil, err
 	}
@@ -140,11 +144,7 @@ func (s localIPs) update(ctx context.Context, c neutron.Caller, id string, v neu
 
 // delete deletes a local IP that no port is associated with, and the port that was made for it.
 func (s localIPs) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		l, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
-		if err != nil {
-			return err
-		}
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, l *neutron.LocalIP) error {
 		if len(schema.LocalIPAssociations.Referrers(o.tx, "local_ip", id)) > 0 {
 			return conflict("LocalIPInUse", "Local IP %s is still associated with one or more ports.", id)
 		}

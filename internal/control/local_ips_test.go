@@ -170,3 +170,25 @@ func TestLocalIPOnForeignNetwork(t *testing.T) {
 	must[*neutron.LocalIP](n.world, n.member, neutron.LocalIPs, `{"network_id":"`+n.id+`"}`)
 	must[*neutron.LocalIP](n.world, n.admin, neutron.LocalIPs, `{"network_id":"`+n.id+`","local_ip_address":"10.9.0.1"}`)
 }
+
+// TestManyLocalIPs: a port has the addresses of so many local IPs, and stands for so many.
+func TestManyLocalIPs(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	n := w.network(`{"name":"n"}`)
+	w.subnet(n.ID, `"ip_version":4,"cidr":"10.0.0.0/24"`)
+	holder, backend := w.port(n.ID, ""), w.port(n.ID, "")
+	tooMany := "HTTPBadRequest: Invalid input for local_ips. Reason: '101' entries are too many - there may be no more than '100'."
+	var last *neutron.LocalIP
+	for range neutron.MaxList {
+		last = must[*neutron.LocalIP](w, w.member, neutron.LocalIPs, `{"local_port_id":"`+holder.ID+`"}`)
+		if _, err := w.associate(w.member, last.ID, `{"fixed_port_id":"`+backend.ID+`"}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := w.create(w.member, neutron.LocalIPs, `{"local_port_id":"`+holder.ID+`"}`)
+	w.expect(err, tooMany)
+	one := must[*neutron.LocalIP](w, w.member, neutron.LocalIPs, `{"network_id":"`+n.ID+`"}`)
+	_, err = w.associate(w.member, one.ID, `{"fixed_port_id":"`+backend.ID+`"}`)
+	w.expect(err, tooMany)
+}

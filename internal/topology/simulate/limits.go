@@ -5,8 +5,8 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// limits are those of a policy. Decisions rest on which translations have them, not on the figures,
-// which are for explanations.
+// limits holds what a policy limits. Decisions rest on which translations have them, not on the
+// figures, which are for explanations.
 type limits struct {
 	object
 	claims claims[topology.Limits]

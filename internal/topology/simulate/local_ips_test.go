@@ -56,7 +56,7 @@ func (l *lab) backend(i, host int, passthrough bool) (affected []string) {
 	return l.Apply(p.owner(), b)
 }
 
-// headersOf are those with which the packet of a decision leaves.
+// headersOf returns the headers with which the packet of a decision leaves.
 func headersOf(t *testing.T, d *flow.Decision) flow.Rewrite {
 	t.Helper()
 	if d.Rewrite == nil {
