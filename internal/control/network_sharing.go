@@ -199,6 +199,9 @@ func seesNetwork(r records.Reader, c neutron.Caller, n *neutron.Network) bool {
 // visibleNetworks returns the networks that a caller sees who is no admin.
 func visibleNetworks(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Network] {
 	t := schema.Networks
+	if c.AdvancedService() {
+		return []iter.Seq[*neutron.Network]{t.All(r)}
+	}
 	return slices.Concat([]iter.Seq[*neutron.Network]{t.By(r, "project", c.ProjectID)}, sharedObjects(t, neutron.Networks, r, c),
 		grantedObjects(t, neutron.Networks, r, c, neutron.AccessExternal))
 }

@@ -22,10 +22,14 @@ const (
 	DataPlaneIntegrator
 	// NotWildcard is everyone for any value but EveryProject, which only admins may set.
 	NotWildcard
+	// NetworkOwnerOrService is NetworkOwner and a caller with the role advsvc.
+	NetworkOwnerOrService
+	// AdvancedService is a caller with the role advsvc.
+	AdvancedService
 )
 
 func (a Access) String() string {
-	return [...]string{"everyone", "network owner", "admin", "role data_plane_integrator", "* by admin"}[a]
+	return [...]string{"everyone", "network owner", "admin", "role data_plane_integrator", "* by admin", "network owner, role advsvc", "role advsvc"}[a]
 }
 
 // unset is the Default of an attribute that create leaves unspecified: the server decides.
@@ -159,7 +163,7 @@ func settleProject(c Caller, op Op, body map[string]any) error {
 	default:
 		project = c.ProjectID
 	}
-	if project != any(c.ProjectID) && !c.Admin() {
+	if project != any(c.ProjectID) && !c.Admin() && !c.AdvancedService() {
 		return badRequest("Specifying 'project_id' or 'tenant_id' other than the authenticated project in request requires admin or advsvc privileges")
 	}
 	body["tenant_id"], body["project_id"] = project, project

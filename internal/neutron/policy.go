@@ -15,15 +15,18 @@ type Owner struct {
 
 // CanSee reports whether the caller may see an object: an admin and its project's users, the
 // network's owner for what is on the network, everyone for a shared or external network, its
-// subnets, and a shared group. Who may not gets Resource.NotFound.
+// subnets, and a shared group; the role advsvc for networks and ports. Others get
+// Resource.NotFound.
 func CanSee(c Caller, r Resource, o Owner) bool {
 	switch {
 	case r.ForAdmins():
 		return c.Admin()
 	case c.Owns(o.ProjectID):
 		return true
+	case r == Networks:
+		return o.Shared || c.AdvancedService()
 	case r == Ports:
-		return c.Owns(o.NetworkProjectID)
+		return c.Owns(o.NetworkProjectID) || c.AdvancedService()
 	case r == Subnets:
 		return o.Shared || c.Owns(o.NetworkProjectID)
 	}
@@ -172,7 +175,7 @@ func forbidden(rules string) *Error {
 // mayAct is the rule of the operation itself.
 func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	switch {
-	case c.Admin():
+	case c.Admin(), r == Ports && c.AdvancedService():
 		return true
 	case c.ReadOnly(), r == Agents, r == Quotas, r == Flavors, r == ServiceProfiles, r == SegmentRanges, r == Segments,
 		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs, r == BGPSpeakers, r == BGPPeers, r == DefaultRules:
@@ -203,7 +206,9 @@ func (a *Attribute) maySet(c Caller, op Op, value any, o Owner) bool {
 	switch {
 	case c.Admin() || by == Everyone:
 		return true
-	case by == AdminOnly:
+	case (by == NetworkOwnerOrService || by == AdvancedService) && c.AdvancedService():
+		return true
+	case by == AdminOnly || by == AdvancedService:
 		return false
 	case by == DataPlaneIntegrator:
 		return slices.Contains(c.Roles, "data_plane_integrator")

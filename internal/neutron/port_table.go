@@ -30,10 +30,10 @@ func portTable(domain string) *Table[PortView] {
 			Doc: "false stops the port's traffic", parse: flag},
 			flagValue(func(o *PortView) bool { return o.AdminStateUp })),
 		row(Attribute{Name: "mac_address", Create: true, Update: true, Default: unset{}, Filter: true, Sort: true, Policed: true,
-			CreateBy: NetworkOwner, UpdateBy: AdminOnly, Type: "mac", Doc: "random in fa:16:3e unless given; null = choose another",
+			CreateBy: NetworkOwnerOrService, UpdateBy: AdvancedService, Type: "mac", Doc: "random in fa:16:3e unless given; null = choose another",
 			parse: orNull(mac)}, macValue()),
 		row(Attribute{Name: "fixed_ips", Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
-			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "list of {subnet_id, ip_address}",
+			CreateBy: NetworkOwnerOrService, UpdateBy: NetworkOwnerOrService, Type: "list of {subnet_id, ip_address}",
 			Doc:   "at most 100; absent: one address of each IP version; filter: ip_address=, subnet_id=, ip_address_substr=",
 			parse: fewer(fixedIPs)},
 			value[PortView]{
@@ -43,7 +43,7 @@ func portTable(domain string) *Table[PortView] {
 		row(Attribute{Name: "device_id", Create: true, Update: true, Default: "", Filter: true, Sort: true, Type: "string", parse: text(maxName)},
 			textValue(func(o *PortView) string { return o.DeviceID })),
 		row(Attribute{Name: "device_owner", Create: true, Update: true, Default: "", Filter: true, Sort: true, Policed: true,
-			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "string", Doc: "network:… only by the network's owner",
+			CreateBy: NetworkOwnerOrService, UpdateBy: NetworkOwnerOrService, Type: "string", Doc: "network:… only by these, others by everyone",
 			parse: text(maxName)},
 			textValue(func(o *PortView) string { return o.DeviceOwner })),
 	}
@@ -55,7 +55,7 @@ func portTable(domain string) *Table[PortView] {
 	cols = append(cols, bindingColumns()...)
 	cols = append(cols,
 		row(Attribute{Name: "port_security_enabled", Create: true, Update: true, Default: unset{}, Policed: true,
-			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "boolean", Doc: "as the network unless given", parse: flag},
+			CreateBy: NetworkOwnerOrService, UpdateBy: NetworkOwnerOrService, Type: "boolean", Doc: "as the network unless given", parse: flag},
 			flagValue(func(o *PortView) bool { return o.PortSecurityEnabled })),
 		row(Attribute{Name: "security_groups", Create: true, Update: true, Default: unset{}, Filter: true, Type: "list of uuids",
 			Doc: "at most 100; the project's default group unless given", parse: nullAs([]any{}, fewer(uuids))},

@@ -15,6 +15,10 @@ type Caller struct {
 // Admin reports whether the caller may do everything (role admin).
 func (c Caller) Admin() bool { return slices.Contains(c.Roles, "admin") }
 
+// AdvancedService reports whether the caller is a service that has ports on all networks, such as
+// a load balancer's (role advsvc).
+func (c Caller) AdvancedService() bool { return slices.Contains(c.Roles, "advsvc") }
+
 // ReadOnly reports whether the caller may only look: a reader who is neither member nor admin.
 func (c Caller) ReadOnly() bool { return !c.Admin() && !slices.Contains(c.Roles, "member") }
 

@@ -57,6 +57,7 @@ func policyCases() []policyCase {
 		{neutron.Ports, "own", "of the project", portOf("member"), name, [4]string{all, all, reads, reads}},
 		{neutron.Ports, "own", "of a guest", portOf("other"), name, [4]string{all, "+++3+", reads, reads}},
 		{neutron.Ports, "other's", "of its project", portOf("other"), name, [4]string{all, "44-44", "44-44", "44-44"}},
+		{neutron.Ports, "other's", "for its project", portFor("other"), name, [4]string{all, "04-44", "04-44", "04-44"}},
 		{neutron.Ports, "shared with all", "of its project", portOf("other"), name, [4]string{all, "+4-44", "34-44", "34-44"}},
 		{neutron.Ports, "shared with all", "of the project", portOf("member"), name, [4]string{all, all, reads, reads}},
 		{neutron.Ports, "shared with project", "of its project", portOf("other"), name, [4]string{all, "+4-44", "34-44", "34-44"}},
@@ -373,6 +374,14 @@ func portOf(project string) func(m *policyWorld, way string) (id, create string)
 	}
 }
 
+// portFor is portOf, with creates for the same project.
+func portFor(project string) func(m *policyWorld, way string) (id, create string) {
+	return func(m *policyWorld, way string) (id, create string) {
+		id, create = portOf(project)(m, way)
+		return id, create + `,"project_id":"` + tokens[project].ProjectID + `"`
+	}
+}
+
 func trunkOf(m *policyWorld, way string) (id, create string) {
 	n, _ := networkOf(m, way)
 	who, project := owner(way)
@@ -453,12 +462,36 @@ func outcome(a answer) string {
 	return fmt.Sprintf("(%d %s)", a.status, a.body)
 }
 
+// serviceWant returns what a member with the role advsvc may do besides: all with ports, and see
+// networks. Another project's objects are refused to it by policy, where a member may not name the
+// project.
+func (c *policyCase) serviceWant() string {
+	member := c.want[1]
+	switch {
+	case c.resource == neutron.Ports:
+		return "+++++"
+	case c.way == "own":
+		return member
+	case c.resource == neutron.Networks:
+		return "3++33"
+	case c.resource == neutron.Subnets: // it sees the network
+		return "3" + member[1:]
+	case c.resource == neutron.RBACPolicies: // which names no other project
+		return member
+	}
+	return strings.Replace(member, "0", "3", 1)
+}
+
 // TestPolicyMatrix holds who may do what to which objects against Neutron's default policies.
 func TestPolicyMatrix(t *testing.T) {
 	t.Parallel()
 	m := newPolicyWorld(t)
 	for _, c := range slices.Concat(policyCases(), operatorCases(), sharedCases()) {
-		for i, who := range everyCaller {
+		for i, who := range append(slices.Clone(everyCaller), "service") {
+			want := c.serviceWant()
+			if i < len(c.want) {
+				want = c.want[i]
+			}
 			id, create := m.object(c)
 			path := c.resource.Path()
 			if at := strings.LastIndex(id, "/"); at >= 0 {
@@ -475,8 +508,8 @@ func TestPolicyMatrix(t *testing.T) {
 				got += outcome(m.do(t, who, http.MethodPut, path+"/"+id, body(c.update), nil))
 			}
 			got += outcome(m.do(t, who, http.MethodDelete, path+"/"+id, nil, nil))
-			if got != c.want[i] {
-				t.Errorf("%s, %s %s, as %s: create, show, list, update, delete are %s, want %s", c.resource.Path(), c.way, c.what, who, got, c.want[i])
+			if got != want {
+				t.Errorf("%s, %s %s, as %s: create, show, list, update, delete are %s, want %s", c.resource.Path(), c.way, c.what, who, got, want)
 			}
 		}
 	}
@@ -500,6 +533,10 @@ func TestAttributeMatrix(t *testing.T) {
 					return want[op][i : i+1]
 				})
 			}
+			m.tryAttribute(c, way, "service", func(op int) string { return c.serviceWant(want, op) })
+		}
+		if c.resource == neutron.Ports {
+			m.tryAttribute(c, "other's", "service", func(op int) string { return c.serviceWant(c.ofShared, op) })
 		}
 	}
 	for r := neutron.Networks; r <= neutron.RBACPolicies; r++ {
@@ -510,6 +547,19 @@ func TestAttributeMatrix(t *testing.T) {
 			}
 		}
 	}
+}
+
+// serviceWant returns what comes of a member with the role advsvc setting the attribute, where want
+// is what comes of everyCaller.
+func (c *attributeCase) serviceWant(want [2]string, op int) string {
+	if want[op] == "" {
+		return ""
+	}
+	attribute, _, _ := strings.Cut(strings.TrimPrefix(c.value, `"`), `"`)
+	if c.resource == neutron.Ports && slices.Contains([]string{"device_owner", "fixed_ips", "mac_address", "port_security_enabled"}, attribute) {
+		return "+"
+	}
+	return want[op][1:2]
 }
 
 // tryAttribute has a caller create an object with an attribute, and update one; want returns what
@@ -556,7 +606,11 @@ func (m *policyWorld) tryAttribute(c attributeCase, way, who string, want func(o
 		}
 		id := subnet
 		if c.resource != neutron.Subnets {
-			id = m.make("member", c.resource, strings.TrimSuffix(base, ","))
+			maker := "member"
+			if way == "other's" {
+				maker = "admin"
+			}
+			id = m.make(maker, c.resource, strings.TrimSuffix(base, ","))
 		}
 		check("update", m.do(m.t, who, http.MethodPut, path+"/"+id, body(value), nil), w)
 	}

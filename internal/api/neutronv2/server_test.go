@@ -40,11 +40,12 @@ func (c callers) Validate(_ context.Context, token string) (*api.Identity, error
 }
 
 var tokens = callers{
-	"member": {UserID: "u1", ProjectID: memberProject, Roles: []string{"member", "reader"}},
-	"reader": {UserID: "u4", ProjectID: memberProject, Roles: []string{"reader"}},
-	"none":   {UserID: "u5", ProjectID: memberProject},
-	"other":  {UserID: "u2", ProjectID: otherProject, Roles: []string{"member", "reader"}},
-	"admin":  {UserID: "u3", ProjectID: adminProject, Roles: []string{"admin", "member", "reader"}},
+	"member":  {UserID: "u1", ProjectID: memberProject, Roles: []string{"member", "reader"}},
+	"reader":  {UserID: "u4", ProjectID: memberProject, Roles: []string{"reader"}},
+	"none":    {UserID: "u5", ProjectID: memberProject},
+	"service": {UserID: "u6", ProjectID: memberProject, Roles: []string{"member", "reader", "advsvc"}},
+	"other":   {UserID: "u2", ProjectID: otherProject, Roles: []string{"member", "reader"}},
+	"admin":   {UserID: "u3", ProjectID: adminProject, Roles: []string{"admin", "member", "reader"}},
 }
 
 // server is the API over the real operations and a store in memory, with one live host.
