@@ -75,6 +75,11 @@ func routerView(r records.Reader, router *neutron.Router, plain bool) *neutron.R
 		if p, ok := schema.Ports.Peek(r, g.PortID); ok {
 			ips = p.FixedIPs
 		}
+		policy := ""
+		if n, ok := schema.Networks.Peek(r, g.NetworkID); ok {
+			policy = n.QoSPolicyID
+		}
+		v.NetworkPolicies = append(v.NetworkPolicies, policy)
 		if i == 0 {
 			v.ExternalFixedIPs = ips
 		} else {

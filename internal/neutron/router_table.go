@@ -65,12 +65,12 @@ func appendGateway(b []byte, o *RouterView) []byte {
 	if len(o.Gateways) == 0 {
 		return append(b, "null"...)
 	}
-	return appendGatewayInfo(b, o.Gateways[0], o.ExternalFixedIPs)
+	return appendGatewayInfo(b, o, 0, o.ExternalFixedIPs)
 }
 
 func appendGateways(b []byte, o *RouterView) []byte {
 	b = append(b, '[')
-	for i, g := range o.Gateways {
+	for i := range o.Gateways {
 		ips := o.ExternalFixedIPs
 		if i > 0 {
 			b = append(b, ',')
@@ -79,20 +79,23 @@ func appendGateways(b []byte, o *RouterView) []byte {
 				ips = o.OtherFixedIPs[i-1]
 			}
 		}
-		b = appendGatewayInfo(b, g, ips)
+		b = appendGatewayInfo(b, o, i, ips)
 	}
 	return append(b, ']')
 }
 
-func appendGatewayInfo(b []byte, g RouterGateway, ips []FixedIP) []byte {
+// appendGatewayInfo appends the gateway at an index. As in the reference the QoS policy is null of
+// a gateway that has its network's.
+func appendGatewayInfo(b []byte, o *RouterView, i int, ips []FixedIP) []byte {
+	g := o.Gateways[i]
 	b = append(b, `{"network_id":`...)
 	b = appendString(b, g.NetworkID)
 	b = append(b, `,"external_fixed_ips":`...)
 	b = appendList(b, ips, appendFixedIP)
 	b = append(b, `,"enable_snat":`...)
 	b = strconv.AppendBool(b, g.EnableSNAT)
-	if g.QoSPolicyID != "" {
-		b = appendString(append(b, `,"`+attrQoSPolicy+`":`...), g.QoSPolicyID)
+	if g.QoSPolicyID != "" || i < len(o.NetworkPolicies) && o.NetworkPolicies[i] != "" {
+		b = appendStringOrNull(append(b, `,"`+attrQoSPolicy+`":`...), g.QoSPolicyID)
 	}
 	return append(b, '}')
 }

@@ -79,6 +79,7 @@ type RouterView struct {
 	Status           string
 	ExternalFixedIPs []FixedIP   // of the first gateway
 	OtherFixedIPs    [][]FixedIP // of each of the other gateways
+	NetworkPolicies  []string    // the QoS policy of each gateway's network, or ""
 	Zones            []string    // of the hosts that it is on
 }
 

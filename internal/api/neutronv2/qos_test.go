@@ -116,6 +116,55 @@ func TestQoSAnswers(t *testing.T) {
 	}
 }
 
+// TestGatewayQoSPolicy: a router's gateway has the policy that a request names. Null takes it off,
+// requests that do not name it leave it, on another network too, and it goes with the gateway.
+func TestGatewayQoSPolicy(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, control.Options{})
+	policy := s.create(t, "admin", "qos/policies", `{"policy":{"name":"q","shared":true}}`)["id"].(string)
+	external := func(attributes string) string {
+		id := s.create(t, "admin", "networks", `{"network":{"router:external":true`+attributes+`}}`)["id"].(string)
+		s.create(t, "admin", "subnets", `{"subnet":{"network_id":"`+id+`","ip_version":4,"cidr":"203.0.113.0/24"}}`)
+		return id
+	}
+	plain, limited := external(""), external(`,"qos_policy_id":"`+policy+`"`)
+	gateway := func(network, more string) string {
+		return `"external_gateway_info":{"network_id":"` + network + `"` + more + `}`
+	}
+	const absent = "absent"
+	named, null := `,"qos_policy_id":"`+policy+`"`, `,"qos_policy_id":null`
+	id := s.create(t, "member", "routers", `{"router":{`+gateway(plain, null)+`}}`)["id"].(string)
+	for i, step := range []struct {
+		attributes string
+		want       any // absent, nil for null, or the policy
+	}{
+		{gateway(plain, ""), absent},
+		{gateway(plain, named), policy},
+		{`"name":"r"`, policy},
+		{gateway(plain, ""), policy},
+		{gateway(limited, ""), policy},
+		{gateway(limited, null), nil},
+		{gateway(limited, null), nil},
+		{gateway(plain, ""), absent},
+		{gateway(plain, named), policy},
+		{`"external_gateway_info":null`, absent},
+		{gateway(plain, ""), absent},
+		{gateway(limited, named), policy},
+		{gateway(plain, null), absent},
+	} {
+		s.must(t, http.StatusOK, "member", http.MethodPut, "/routers/"+id, `{"router":{`+step.attributes+`}}`)
+		router := s.must(t, http.StatusOK, "member", http.MethodGet, "/routers/"+id, nil).doc()["router"].(map[string]any)
+		info, _ := router["external_gateway_info"].(map[string]any)
+		got, there := info["qos_policy_id"]
+		if !there {
+			got = absent
+		}
+		if got != step.want {
+			t.Errorf("step %d, %s: qos_policy_id is %v, want %v", i, step.attributes, got, step.want)
+		}
+	}
+}
+
 // errorText returns the type and the text of an error.
 func (a answer) errorText() (string, bool) {
 	if a.status < 400 {
