@@ -47,9 +47,9 @@ func (w *world) contributed(t fataler, id string) []netip.Prefix {
 	}
 	var all []netip.Prefix
 	for b := range schema.Bundles.All(snap) {
-		for _, m := range b.Bundle.Memberships {
-			if m.GroupID == id {
-				all = append(all, netip.MustParsePrefix(m.IPAddress))
+		for _, s := range b.Bundle.MemberSets {
+			if s.GroupID == id {
+				all = append(all, s.Prefixes...)
 			}
 		}
 	}

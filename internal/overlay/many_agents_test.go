@@ -95,7 +95,7 @@ func (f *fleet) hasNewest(b *topology.Bundle) bool {
 	newest := f.newest.Load()
 	return newest != nil &&
 		(slices.ContainsFunc(b.Routes, func(r topology.Route) bool { return r.DstSubnet == *newest }) ||
-			slices.ContainsFunc(b.Memberships, func(m topology.Membership) bool { return m.IPAddress == newest.String() }))
+			slices.ContainsFunc(b.MemberSets, func(s topology.MemberSet) bool { return slices.Contains(s.Prefixes, *newest) }))
 }
 
 // addRoute gives the router one more route, in place of its oldest if it has 30, and returns the

@@ -200,11 +200,17 @@ func (v *View) linkEntries(b *Bundle) {
 	}
 }
 
-// linkMembers counts the ports that contribute each address of each group.
+// linkMembers counts the ports that contribute each address of each group. A member of a set has no
+// port.
 func (v *View) linkMembers(bundles []Bundle) {
 	var members []Membership
 	for i := range bundles {
 		members = append(members, bundles[i].Memberships...)
+		for _, s := range bundles[i].MemberSets {
+			for _, p := range s.Prefixes {
+				members = append(members, Membership{GroupID: s.GroupID, IPAddress: p.String()})
+			}
+		}
 	}
 	slices.SortFunc(members, func(a, b Membership) int {
 		return cmp.Or(cmp.Compare(a.GroupID, b.GroupID), compareAddr(a.IPAddress, b.IPAddress), cmp.Compare(a.PortID, b.PortID))

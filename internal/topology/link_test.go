@@ -43,6 +43,7 @@ func world() ([]Bundle, []Host, []TunnelZone) {
 				rule("g2", "", &Condition{IPAddrGroupIDDst: "g"}), rule("g1", "", &Condition{IPAddrGroupIDDst: "g", IPAddrGroupIDSrc: "g"})}}},
 			IPAddrGroups: []IPAddrGroup{{ID: "g", InboundChainID: "egress"}},
 		},
+		{MemberSets: []MemberSet{{GroupID: "g", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}}}},
 		port("b", "10.0.0.10", 11),
 		port("a", "10.0.0.9", 10),
 	}
@@ -67,7 +68,7 @@ func TestLink(t *testing.T) {
 		{"ports that filter by a chain", v.Chains["in-b"].PortInboundIDs, []string{"b"}},
 		{"rules that name a group, once each", v.IPAddrGroups["g"].RuleIDs, []string{"g1", "g2"}},
 		{"members by number", v.IPAddrGroups["g"].IPAddrPorts, []IPAddrPorts{
-			{"10.0.0.9", []string{"a"}}, {"10.0.0.10", []string{"b"}}, {"10.0.0.99", []string{"a", "b"}}}},
+			{"10.0.1.0/24", []string{""}}, {"10.0.0.9", []string{"a"}}, {"10.0.0.10", []string{"b"}}, {"10.0.0.99", []string{"a", "b"}}}},
 		{"hosts of the subnet by number", []netip.Addr{v.Dhcps["s"].Hosts[0].IPAddress, v.Dhcps["s"].Hosts[1].IPAddress},
 			[]netip.Addr{addr("10.0.0.9"), addr("10.0.0.10")}},
 		{"ports of the host", v.Hosts["h1"].PortIDs, []string{"a", "b"}},

@@ -464,6 +464,13 @@ type Membership struct {
 	IPAddress string `json:"ipAddress"`
 }
 
+// MemberSet contributes prefixes to an address group. Its form is short, since each
+// agent reads the whole of it when one of them changes.
+type MemberSet struct {
+	GroupID  string         `json:"groupId"`
+	Prefixes []netip.Prefix `json:"prefixes"`
+}
+
 // Bundle is everything one Neutron object owns. Bundles share no object ids.
 type Bundle struct {
 	Networks     []Network        `json:"networks,omitempty"`
@@ -481,6 +488,7 @@ type Bundle struct {
 	Neighbours   []NeighbourEntry `json:"neighbours,omitempty"`
 	DhcpHosts    []DhcpHost       `json:"dhcpHosts,omitempty"`
 	Memberships  []Membership     `json:"memberships,omitempty"`
+	MemberSets   []MemberSet      `json:"memberSets,omitempty"`
 	Meters       []Meter          `json:"meters,omitempty"`
 	Loggers      []Logger         `json:"loggers,omitempty"`
 	LocalIPs     []LocalIP        `json:"localIPs,omitempty"`

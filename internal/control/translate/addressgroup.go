@@ -12,9 +12,5 @@ func AddressGroup(g *neutron.AddressGroup) topology.Bundle {
 
 // AddressBlock translates some members of a group. No port contributes them.
 func AddressBlock(b *neutron.AddressBlock) topology.Bundle {
-	members := make([]topology.Membership, len(b.Addresses))
-	for i, p := range b.Addresses {
-		members[i] = topology.Membership{GroupID: b.GroupID, IPAddress: p.String()}
-	}
-	return topology.Bundle{Memberships: members}
+	return topology.Bundle{MemberSets: []topology.MemberSet{{GroupID: b.GroupID, Prefixes: b.Addresses}}}
 }

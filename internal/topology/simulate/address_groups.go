@@ -82,8 +82,30 @@ func (w *World) member(m *topology.Membership, by int) {
 		}
 		prefix = netip.PrefixFrom(a, a.BitLen())
 	}
-	prefix = prefix.Masked()
-	g := hold(w.groups, m.GroupID)
+	w.contribute(m.GroupID, prefix.Masked(), by)
+}
+
+// setMembers replaces the prefixes of a set.
+func (w *World) setMembers(groupID string, before, after *topology.MemberSet) {
+	var old, now []netip.Prefix
+	if before != nil {
+		old = before.Prefixes
+	}
+	if after != nil {
+		now = after.Prefixes
+	}
+	changes(old, now, func(p *netip.Prefix) netip.Prefix { return *p }, func(p netip.Prefix, _, after *netip.Prefix) {
+		by := 1
+		if after == nil {
+			by = -1
+		}
+		w.contribute(groupID, p.Masked(), by)
+	})
+}
+
+// contribute counts one contribution of a masked prefix more or less.
+func (w *World) contribute(groupID string, prefix netip.Prefix, by int) {
+	g := hold(w.groups, groupID)
 	if by > 0 {
 		g.refs++ // the contribution itself
 	}

@@ -63,17 +63,18 @@ func TestAddressSetDecidesAsList(t *testing.T) {
 			"ask": func(rt *rapid.T) { asked = append(asked, source.Draw(rt, "source")) },
 			"block": func(rt *rapid.T) {
 				n := rapid.IntRange(0, 2).Draw(rt, "block")
-				blocks[n] = nil
-				var members []topology.Membership
+				set := topology.MemberSet{GroupID: "ag"}
 				for range rapid.IntRange(0, 3).Draw(rt, "members") {
 					p := netip.PrefixFrom(source.Draw(rt, "member"), rapid.IntRange(7, 32).Draw(rt, "bits")).Masked()
 					if len(asked) > 0 && rapid.Bool().Draw(rt, "of one that was asked for") {
 						p = netip.PrefixFrom(rapid.SampledFrom(asked).Draw(rt, "which"), rapid.IntRange(12, 32).Draw(rt, "bits")).Masked()
 					}
-					blocks[n] = append(blocks[n], p)
-					members = append(members, topology.Membership{GroupID: "ag", IPAddress: p.String()})
+					if !slices.Contains(set.Prefixes, p) {
+						set.Prefixes = append(set.Prefixes, p)
+					}
 				}
-				apply("address-block", fmt.Sprint("ag/", n), &topology.Bundle{Memberships: members})
+				blocks[n] = set.Prefixes
+				apply("address-block", fmt.Sprint("ag/", n), &topology.Bundle{MemberSets: []topology.MemberSet{set}})
 			},
 			"no block": func(rt *rapid.T) {
 				n := rapid.IntRange(0, 2).Draw(rt, "block")
@@ -111,13 +112,16 @@ func BenchmarkAddressGroup(b *testing.B) {
 	}
 	l.group("web", allowFrom("friends", "ag", packet.TypeIPv4))
 	l.Apply(owner("address-group", "ag"), &topology.Bundle{IPAddrGroups: []topology.IPAddrGroup{{ID: "ag"}}})
-	blocks := make([][]topology.Membership, 256)
+	blocks := make([][]netip.Prefix, 256)
+	block := func(prefixes []netip.Prefix) *topology.Bundle {
+		return &topology.Bundle{MemberSets: []topology.MemberSet{{GroupID: "ag", Prefixes: prefixes}}}
+	}
 	for i := range 10_000 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, byte(i >> 8), byte(i), 128}), 25+i%8).Masked()
-		blocks[i%256] = append(blocks[i%256], topology.Membership{GroupID: "ag", IPAddress: p.String()})
+		blocks[i%256] = append(blocks[i%256], p)
 	}
-	for i, members := range blocks {
-		l.Apply(owner("address-block", fmt.Sprint("ag/", i)), &topology.Bundle{Memberships: members})
+	for i, prefixes := range blocks {
+		l.Apply(owner("address-block", fmt.Sprint("ag/", i)), block(prefixes))
 	}
 	b.Run("packet", func(b *testing.B) {
 		in := Input{PortID: "p2", Frame: tcp(2, 1, 1000, 80), State: l.mem}
@@ -127,8 +131,8 @@ func BenchmarkAddressGroup(b *testing.B) {
 	})
 	for name, a := range map[string]string{"member": "198.51.100.1/32", "member-in-use": addr(2).String() + "/32"} {
 		b.Run(name, func(b *testing.B) {
-			less := &topology.Bundle{Memberships: blocks[0]}
-			more := &topology.Bundle{Memberships: append(slices.Clone(blocks[0]), topology.Membership{GroupID: "ag", IPAddress: a})}
+			less := block(blocks[0])
+			more := block(append(slices.Clone(blocks[0]), netip.MustParsePrefix(a)))
 			for b.Loop() {
 				l.sim.Run(Input{PortID: "p2", Frame: tcp(2, 1, 1000, 80), State: l.mem})
 				l.Apply(owner("address-block", "ag/0"), more)

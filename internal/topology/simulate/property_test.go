@@ -136,6 +136,13 @@ func genBundle() *rapid.Generator[*topology.Bundle] {
 			b.Memberships = append(b.Memberships, topology.Membership{GroupID: id.Draw(t, "mgroup"), PortID: id.Draw(t, "mport"),
 				IPAddress: rapid.SampledFrom(someAddrs).Draw(t, "member")})
 		})
+		few(1, func(int) {
+			prefix := rapid.Custom(func(t *rapid.T) netip.Prefix {
+				a := netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "address")})
+				return netip.PrefixFrom(a, rapid.IntRange(0, 32).Draw(t, "bits"))
+			})
+			b.MemberSets = append(b.MemberSets, topology.MemberSet{GroupID: id.Draw(t, "set"), Prefixes: rapid.SliceOfN(prefix, 0, 4).Draw(t, "prefixes")})
+		})
 		few(3, func(int) {
 			b.MACs = append(b.MACs, topology.MACEntry{NetworkID: net.Draw(t, "macnet"), MAC: genMAC().Draw(t, "seed"), PortID: id.Draw(t, "macport")})
 		})

@@ -179,6 +179,7 @@ func (w *World) applyFilters(owner topology.Owner, old, b *topology.Bundle) {
 	changes(old.Memberships, b.Memberships, membershipKey, func(_ topology.Membership, before, after *topology.Membership) {
 		w.setMember(before, after)
 	})
+	changes(old.MemberSets, b.MemberSets, func(s *topology.MemberSet) string { return s.GroupID }, w.setMembers)
 }
 
 // changes calls change for each key whose value differs. A key that comes twice counts once.
