@@ -65,6 +65,44 @@ func TestRefusedPolicies(t *testing.T) {
 	w.verifyStore()
 }
 
+// TestOddTargets: a policy's target may be any text, as in the reference; * alone is everyone.
+func TestOddTargets(t *testing.T) {
+	t.Parallel()
+	st := inEtcd(t, false)
+	w := open(t, st, control.Options{Quotas: map[string]int{"rbac_policy": -1}})
+	g := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"g"}`).ID
+	long := strings.Repeat("é", 255)
+	targets := []string{"", " ", "* ", "**", "/", "a/b", "other/", "..", `\u0000`, `\n`, "%2f", "Other", " other", long}
+	var ids []string
+	for _, target := range targets {
+		ids = append(ids, w.grant(w.member, neutron.SecurityGroups, g, "access_as_shared", target))
+		_, err := w.create(w.member, neutron.RBACPolicies, policyText(neutron.SecurityGroups, g, "access_as_shared", target))
+		w.expect(err, "DuplicateRbacPolicy: An RBAC policy already exists with those values.")
+	}
+	_, err := w.create(w.member, neutron.RBACPolicies, policyText(neutron.SecurityGroups, g, "access_as_shared", long+"é"))
+	w.expect(err, "HTTPBadRequest: Invalid input for target_tenant. Reason: '"+long+"é' exceeds maximum length of 255.")
+	for _, caller := range []neutron.Caller{w.other, {Roles: []string{"member"}}} {
+		if _, err := w.SecurityGroups().Show(t.Context(), caller, g); problem(err) != "SecurityGroupNotFound: Security group "+g+" does not exist" {
+			t.Errorf("project %q, which no policy names: %v", caller.ProjectID, err)
+		}
+	}
+	w = open(t, st, control.Options{})
+	w.verifyStore()
+	if found, err := all(w.RBACPolicies().List(t.Context(), w.member, neutron.Query{})); len(found) != len(targets) || err != nil {
+		t.Errorf("%d policies after a restart, %v: want %d", len(found), err, len(targets))
+	}
+	for i, id := range ids {
+		text := fmt.Sprintf(`{"target_tenant":"%s"}`, targets[i]+"x")
+		if targets[i] == long {
+			text = `{"target_tenant":"y"}`
+		}
+		_, err := w.change(w.member, neutron.RBACPolicies, id, text)
+		w.expect(err, "")
+		w.expect(w.remove(w.member, neutron.RBACPolicies, id), "")
+	}
+	w.verifyStore()
+}
+
 // TestSharedGroup: a project uses another's group as long as a policy shares it, which goes with
 // the group.
 func TestSharedGroup(t *testing.T) {

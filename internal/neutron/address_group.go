@@ -51,6 +51,9 @@ func ParseAddresses(body map[string]any) ([]netip.Prefix, error) {
 		if !ok {
 			return nil, Errorf(Invalid, "AddrFormatError", "invalid IPNetwork %s", pyText(x))
 		}
+		if why := mappedReason(p); why != nil {
+			return nil, badRequest("Invalid input for addresses. Reason: %s.", why)
+		}
 		prefixes = append(prefixes, p.Masked())
 	}
 	return distinctPrefixes(prefixes), nil
@@ -102,5 +105,5 @@ func strictPrefix(v any) (netip.Prefix, error) {
 	case !strings.Contains(s, "/") || p.Addr().Is4() && p.String() != s:
 		return p, reasonf("'%s' isn't a recognized IP subnet cidr, '%s' is recommended", s, p.Masked())
 	}
-	return p, nil
+	return p, mappedReason(p)
 }

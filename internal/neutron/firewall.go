@@ -119,9 +119,9 @@ func addressOrPrefix(v any) (any, error) {
 	case !ok:
 		return nil, reasonf("'%s' is not a valid IP address or a valid IP subnet", pyText(v))
 	case !strings.Contains(s, "/"):
-		return p.Addr().String(), nil
+		return p.Addr().String(), mappedReason(p)
 	}
-	return p.String(), nil
+	return p.String(), mappedReason(p)
 }
 
 // RuleInsertion puts a rule into a firewall policy.

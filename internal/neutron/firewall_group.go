@@ -103,9 +103,9 @@ func groupAddress(v any) (any, error) {
 	if v == nil {
 		return nil, nil
 	}
-	s, err := addressOrPrefix(v)
-	if err != nil {
+	text, _ := v.(string)
+	if _, ok := parseCIDR(text); !ok {
 		return nil, reasonf("'%s' is neither a valid IP address, nor is it a valid IP subnet", pyText(v))
 	}
-	return s, nil
+	return addressOrPrefix(v)
 }

@@ -378,12 +378,21 @@ func parseMAC(s string) (packet.MAC, bool) {
 func address(v any) (any, error) {
 	s, _ := v.(string)
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-		return a, nil
+		return a, mappedReason(netip.PrefixFrom(a, a.BitLen()))
 	}
 	if a, ok := withoutLeadingZeros(s); ok {
 		return nil, reasonf("'%s' is not an accepted IP address, '%s' is recommended", s, a)
 	}
 	return nil, reasonf("'%s' is not a valid IP address", pyText(v))
+}
+
+// mappedReason returns the reason to refuse a prefix of IPv4-mapped IPv6 addresses, which no packet
+// has, or nil.
+func mappedReason(p netip.Prefix) error {
+	if p.Masked().Addr().Is4In6() {
+		return reasonf("'%s' is IPv4-mapped IPv6, which no packet has: write it as IPv4", strings.TrimSuffix(p.String(), "/128"))
+	}
+	return nil
 }
 
 // withoutLeadingZeros reads an IPv4 address with leading zeros, which might mean octal.
@@ -437,13 +446,14 @@ func cidr(v any) (any, error) {
 	if !ok {
 		return nil, invalidInput("%s is not in a CIDR format", pyText(v))
 	}
-	return p.Masked(), nil
+	return p.Masked(), mappedReason(p)
 }
 
 // subnetReason returns the reason why s is not an IP prefix, or nil.
 func subnetReason(s string) error {
-	if _, ok := parseCIDR(s); !ok || strings.ContainsFunc(s, unicode.IsSpace) {
+	p, ok := parseCIDR(s)
+	if !ok || strings.ContainsFunc(s, unicode.IsSpace) {
 		return reasonf("'%s' is not a valid IP subnet", s)
 	}
-	return nil
+	return mappedReason(p)
 }

@@ -165,6 +165,62 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// TestMappedAddresses: IPv4-mapped IPv6 addresses, which no packet has, are refused wherever
+// addresses are taken, by the attribute's name.
+func TestMappedAddresses(t *testing.T) {
+	t.Parallel()
+	const one, some, wide = "::ffff:1.2.3.4", "::ffff:1.2.3.0/120", "::ffff:0:0/90"
+	subnet := `"network_id":"` + uuid1 + `","ip_version":6,"cidr":"fd00::/64"`
+	rule := `"security_group_id":"` + uuid1 + `","direction":"ingress","ethertype":"IPv6"`
+	label := `"metering_label_id":"` + uuid1 + `","direction":"ingress"`
+	tests := []struct {
+		resource neutron.Resource
+		given    string // attributes beside the one
+		name     string // of the attribute
+		value    string // JSON with %s for addresses
+		with     []string
+	}{
+		{neutron.Subnets, `"network_id":"` + uuid1 + `","ip_version":6`, "cidr", `"%s"`, []string{some}},
+		{neutron.Subnets, subnet, "gateway_ip", `"%s"`, []string{one}},
+		{neutron.Subnets, subnet, "dns_nameservers", `["%s"]`, []string{one}},
+		{neutron.Subnets, subnet, "allocation_pools", `[{"start":"%s","end":"fd00::9"}]`, []string{one}},
+		{neutron.Subnets, subnet, "host_routes", `[{"destination":"%s","nexthop":"fd00::1"}]`, []string{some}},
+		{neutron.Subnets, subnet, "host_routes", `[{"destination":"fd01::/64","nexthop":"%s"}]`, []string{one}},
+		{neutron.Ports, `"network_id":"` + uuid1 + `"`, "fixed_ips", `[{"ip_address":"%s"}]`, []string{one}},
+		{neutron.Ports, `"network_id":"` + uuid1 + `"`, "allowed_address_pairs", `[{"ip_address":"%s"}]`, []string{one, some}},
+		{neutron.SubnetPools, `"name":"p"`, "prefixes", `["%s"]`, []string{some}},
+		{neutron.AddressGroups, `"name":"g"`, "addresses", `["%s"]`, []string{some}},
+		{neutron.SecurityGroupRules, rule, "remote_ip_prefix", `"%s"`, []string{one, some}},
+		{neutron.FloatingIPs, `"floating_network_id":"` + uuid1 + `"`, "floating_ip_address", `"%s"`, []string{one}},
+		{neutron.NDPProxies, `"router_id":"` + uuid1 + `","port_id":"` + uuid1 + `"`, "ip_address", `"%s"`, []string{one}},
+		{neutron.MeteringLabelRules, label, "remote_ip_prefix", `"%s"`, []string{one, some}},
+		{neutron.FirewallRules, "", "source_ip_address", `"%s"`, []string{one, some}},
+		{neutron.FirewallGroupRules, "", "destination_ip_address", `"%s"`, []string{one, some}},
+		{neutron.BGPPeers, `"remote_as":1,"auth_type":"none"`, "peer_ip", `"%s"`, []string{one}},
+	}
+	for _, tt := range tests {
+		parse := func(address string) error {
+			text := strings.TrimPrefix(tt.given+`,"`+tt.name+`":`+strings.ReplaceAll(tt.value, "%s", address), ",")
+			_, err := neutron.Parse(admin, tt.resource, neutron.Create, decode(t, "{"+text+"}"))
+			return err
+		}
+		for _, address := range tt.with {
+			got, _ := errors.AsType[*neutron.Error](parse(address))
+			if want := "'" + address + "' is IPv4-mapped IPv6, which no packet has: write it as IPv4."; got == nil || got.Kind != neutron.Invalid ||
+				!strings.HasPrefix(got.Message, "Invalid input for "+tt.name+". Reason: ") || !strings.HasSuffix(got.Message, want) {
+				t.Errorf("%s %s %s: %v, want it refused: %s", tt.resource.Path(), tt.name, address, got, want)
+			}
+			// Prefixes that have other addresses too are taken.
+			if prefix := strings.Contains(address, "/"); prefix && tt.name != "host_routes" && parse(wide) != nil {
+				t.Errorf("%s %s %s: %v", tt.resource.Path(), tt.name, wide, parse(wide))
+			}
+		}
+	}
+	if _, err := neutron.ParseAddresses(map[string]any{"addresses": []any{one}}); err == nil || !strings.HasPrefix(err.Error(), "Invalid input for addresses. ") {
+		t.Errorf("addresses of a group: %v", err)
+	}
+}
+
 func TestParseNormalises(t *testing.T) {
 	t.Parallel()
 	none := "x"

@@ -337,6 +337,11 @@ func addressPair(v any) (AddressPair, error) {
 		return p, badRequest("Unrecognized attribute(s) '%s'", strings.Join(unknown, ", "))
 	}
 	s, _ := raw.(string)
+	if prefix, ok := parseCIDR(s); ok {
+		if err := mappedReason(prefix); err != nil {
+			return p, err
+		}
+	}
 	var err error
 	if strings.Contains(s, "/") {
 		err = subnetReason(s)

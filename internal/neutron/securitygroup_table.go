@@ -197,5 +197,5 @@ func remotePrefix(v any) (any, error) {
 	if !ok {
 		return nil, Errorf(Invalid, "InvalidCIDR", "Invalid CIDR %s given as IP prefix.", pyText(v))
 	}
-	return p.String(), nil
+	return p.String(), mappedReason(p)
 }

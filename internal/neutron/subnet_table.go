@@ -138,7 +138,7 @@ func routeCIDR(v any) (netip.Prefix, error) {
 	case p.Addr().IsLoopback():
 		return p, reasonf("'%s' is not a routable CIDR", s)
 	}
-	return p, nil
+	return p, mappedReason(p)
 }
 
 // serviceTypes takes device owners or their beginnings.

@@ -103,6 +103,9 @@ func poolPrefixes(v any) (any, error) {
 		case !strings.Contains(s, "/"), p.Addr().Is4() && p.String() != s:
 			return nil, reasonf("'%s' isn't a recognized IP subnet cidr, '%s' is recommended", s, p.Masked())
 		}
+		if err := mappedReason(p); err != nil {
+			return nil, err
+		}
 		out[i] = p.Masked()
 	}
 	return out, nil
