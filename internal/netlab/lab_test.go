@@ -86,23 +86,22 @@ func TestDeadTestsLeaveNothing(t *testing.T) {
 	}
 }
 
-// strayIn starts a program in a new namespace of a lab of that name. Another test may remove the
-// namespace before that.
-func strayIn(t *testing.T, lab string) (*Namespace, *exec.Cmd) {
+// strayIn starts a program in a new namespace of a lab of that name. Another test may be removing
+// the namespace before that; the next one is another race.
+func strayIn(t *testing.T, lab string) (ns *Namespace, stray *exec.Cmd) {
 	t.Helper()
-	for {
-		ns, err := NewRandom(lab).Namespace("left")
-		if err != nil {
+	var err error
+	for range 10 {
+		if ns, err = NewRandom(lab).Namespace("left"); err != nil {
 			t.Fatal(err)
 		}
-		stray := exec.Command("sleep", "60")
+		stray = exec.Command("sleep", "60")
 		if err = ns.Start(stray); err == nil {
 			return ns, stray
 		}
-		if ns.exists() {
-			t.Fatal(err)
-		}
 	}
+	t.Fatal(err)
+	return nil, nil
 }
 
 func TestPollPause(t *testing.T) {
