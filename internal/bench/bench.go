@@ -37,6 +37,7 @@ func parts() []part {
 	return []part{
 		{"traffic", "cached flows beside the kernel's own paths", (*bench).traffic},
 		{"nat", "cached flows by a router's SNAT beside the kernel's own", (*bench).nat},
+		{"limits", "ports with a bandwidth limit, beside its rate", (*bench).limits},
 		{"flows", "new flows, and a scan beside them", (*bench).flows},
 		{"changes", "changes of rules, and a restart, under traffic", (*bench).changes},
 		{"start", "an agent's start on a host with 100 of 1,000 ports", (*bench).start},

@@ -50,7 +50,7 @@ func (w *Writer) tryWrite(e *entry) error {
 	if err != nil {
 		return err
 	}
-	if f.size > 0 && f.size+int64(len(line)) > fileMost {
+	if f.size > 0 && f.size+int64(len(line)) > w.fileMost {
 		if f, err = w.rotate(e.Log); err != nil {
 			return err
 		}

@@ -61,9 +61,10 @@ func (o Options) withDefaults() Options {
 
 // Writer takes records and writes them. It is a task: see Run.
 type Writer struct {
-	opts  Options
-	queue chan entry
-	wake  task.Notice // given when reopen or gone has changed
+	opts     Options
+	fileMost int64 // bytes of a file
+	queue    chan entry
+	wake     task.Notice // given when reopen or gone has changed
 
 	mu     sync.Mutex
 	shares map[string]*share // by log
@@ -91,7 +92,7 @@ type share struct {
 
 // New makes a writer. It writes while Run works.
 func New(o Options) *Writer {
-	return &Writer{opts: o.withDefaults(), queue: make(chan entry, queueMost), wake: task.NewNotice(), shares: map[string]*share{}, files: map[string]*file{}}
+	return &Writer{opts: o.withDefaults(), fileMost: fileMost, queue: make(chan entry, queueMost), wake: task.NewNotice(), shares: map[string]*share{}, files: map[string]*file{}}
 }
 
 // Add records decisions. It never waits.

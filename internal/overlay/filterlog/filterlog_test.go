@@ -140,11 +140,12 @@ func TestQueueFull(t *testing.T) {
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	w := newWriterLab(t, Options{})
+	w.fileMost = 10_000
 	w.Add([]flow.Logged{dropped("x")})
 	w.drain()
 	dir := filepath.Join(w.opts.Dir, "security_group")
 	for i := range 12 {
-		full := bytes.Repeat([]byte{byte('a' + i)}, fileMost)
+		full := bytes.Repeat([]byte{byte('a' + i)}, int(w.fileMost))
 		if err := os.WriteFile(filepath.Join(dir, "x.log"), full, 0o640); err != nil {
 			t.Fatal(err)
 		}
@@ -165,8 +166,8 @@ func TestRotate(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, err := io.ReadAll(z)
-		if err != nil || len(b) != fileMost || b[0] != want {
-			t.Errorf("older file %d: %d bytes, %v; want %d of %q", i, len(b), err, fileMost, want)
+		if err != nil || int64(len(b)) != w.fileMost || b[0] != want {
+			t.Errorf("older file %d: %d bytes, %v; want %d of %q", i, len(b), err, w.fileMost, want)
 		}
 	}
 }
