@@ -152,7 +152,7 @@ func (e portEdit) chooseAddresses(r addresses.Request, requests []neutron.FixedI
 	return nil
 }
 
-// checkSubnetsExist refuses subnets that do not exist.
+// checkSubnetsExist refuses subnets that do not exist, or that the caller does not see.
 func (e portEdit) checkSubnetsExist(r *addresses.Request) error {
 	if len(r.Entries) > 0 && len(r.Subnets) == 0 {
 		return invalid("IP allocation requires subnets for network")
@@ -161,7 +161,8 @@ func (e portEdit) checkSubnetsExist(r *addresses.Request) error {
 		if entry.SubnetID == "" {
 			continue
 		}
-		if _, ok := schema.Subnets.Peek(e.tx, entry.SubnetID); !ok {
+		s, ok := schema.Subnets.Peek(e.tx, entry.SubnetID)
+		if !ok || s.NetworkID != r.NetworkID && !e.subnets.sees(e.tx, e.caller, s) {
 			return neutron.Subnets.NotFound(entry.SubnetID)
 		}
 	}

@@ -41,8 +41,10 @@ func (o *operation) createPolicy(_ context.Context, v neutron.Values) (*neutron.
 		return nil, err
 	}
 	project, ok := t.project(o.tx, p.ObjectID)
+	visible := o.caller.Owns(project) || sharedWith(o.tx, o.caller.ProjectID, t.Resource, p.ObjectID) ||
+		granted(o.tx, o.caller.ProjectID, t.Resource, p.ObjectID, neutron.AccessExternal)
 	switch {
-	case !ok:
+	case !ok || !visible:
 		return nil, invalid("%s", strings.TrimSuffix(t.NotFound(p.ObjectID).Message, "."))
 	case !o.caller.Owns(project):
 		return nil, invalid("Only admins can manipulate policies on objects they do not own")

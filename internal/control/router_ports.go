@@ -243,13 +243,13 @@ func (o *operation) heldByService(p *neutron.Port) bool {
 	return p.DeviceOwner == ownerFloatingIP
 }
 
-// checkDevice refuses that a port names another project's router as the one it is an interface or
-// the gateway of.
+// checkDevice refuses that a port names a router as the one it is an interface or the gateway of,
+// unless its project has that router.
 func (e portEdit) checkDevice() error {
-	if !ofRouter(e.p.DeviceOwner) || e.caller.Admin() {
+	if !ofRouter(e.p.DeviceOwner) || e.p.DeviceID == "" || e.caller.Admin() {
 		return nil
 	}
-	if r, ok := schema.Routers.Peek(e.tx, e.p.DeviceID); ok && r.ProjectID != e.p.ProjectID {
+	if r, ok := schema.Routers.Peek(e.tx, e.p.DeviceID); !ok || r.ProjectID != e.p.ProjectID {
 		return conflict("DeviceIDNotOwnedByTenant",
 			"The following device_id %s is not owned by your tenant or matches another tenants router.", e.p.DeviceID)
 	}
