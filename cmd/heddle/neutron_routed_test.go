@@ -68,6 +68,28 @@ func TestRoutedNetwork(t *testing.T) {
 	openPort(81)
 	within(t, "a rule that came later to be in force", func() bool { return connects(s.ctl, "10.65.0.4:81") })
 
+	listenTCP(t, w, 82)
+	post("address-groups", "address_group", map[string]any{"addresses": []string{"198.51.100.0/24"}})
+	friends := made["address_group"].ID
+	post("security-group-rules", "security_group_rule", map[string]any{"security_group_id": group.ID, "direction": "ingress",
+		"protocol": "tcp", "port_range_min": 82, "port_range_max": 82, "remote_address_group_id": friends})
+	openPort(84)
+	listenTCP(t, w, 84)
+	within(t, "the rules after that on the address group to be in force", func() bool { return connects(s.ctl, "10.65.0.4:84") })
+	if connects(s.ctl, "10.65.0.4:82") {
+		t.Error("a port is reached from an address that is not in the address group")
+	}
+	members := func(change string) {
+		path := "/v2.0/address-groups/" + friends + "/" + change
+		if err := c.call(t.Context(), http.MethodPut, path, map[string]any{"addresses": []string{"192.0.2.1/32"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	members("add_addresses")
+	within(t, "a member that came later to be let in", func() bool { return connects(s.ctl, "10.65.0.4:82") })
+	members("remove_addresses")
+	within(t, "one that has left to be refused", func() bool { return !connects(s.ctl, "10.65.0.4:82") })
+
 	st := openData(t, s.data)
 	for _, key := range []string{"/calico/v1/host/" + h.name + "/workload/openstack/vm/endpoint/" + port.ID, "/calico/v1/policy/profile/openstack-sg-" + group.ID + "/rules"} {
 		before, err := st.Get(t.Context(), key)

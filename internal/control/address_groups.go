@@ -14,7 +14,8 @@ import (
 )
 
 // addressGroups are the operations on address groups. However many members a request changes, it is
-// one transaction: they lie in a fixed number of blocks.
+// one transaction: they lie in a fixed number of blocks. Where there are routed networks, the
+// profiles of security groups that name the group follow as pending work.
 type addressGroups struct {
 	*resource[neutron.AddressGroup, neutron.AddressGroupView]
 }
@@ -43,12 +44,17 @@ func (s *Service) AddressGroups() Operations[neutron.AddressGroupView] {
 }
 
 func addressGroupView(r records.Reader, g *neutron.AddressGroup) *neutron.AddressGroupView {
-	v := &neutron.AddressGroupView{AddressGroup: g, Addresses: make([]netip.Prefix, 0, g.Size)}
+	return &neutron.AddressGroupView{AddressGroup: g, Addresses: addressesIn(r, g)}
+}
+
+// addressesIn returns the members of a group in order.
+func addressesIn(r records.Reader, g *neutron.AddressGroup) []netip.Prefix {
+	addresses := make([]netip.Prefix, 0, g.Size)
 	for b := range schema.AddressBlocks.By(r, "group", g.ID) {
-		v.Addresses = append(v.Addresses, b.Addresses...)
+		addresses = append(addresses, b.Addresses...)
 	}
-	slices.SortFunc(v.Addresses, neutron.ComparePrefixes)
-	return v
+	slices.SortFunc(addresses, neutron.ComparePrefixes)
+	return addresses
 }
 
 func (o *operation) createAddressGroup(_ context.Context, v neutron.Values) (*neutron.AddressGroup, error) {
@@ -105,7 +111,8 @@ func (s *Service) RemoveAddresses(ctx context.Context, c neutron.Caller, id stri
 }
 
 func (s addressGroups) changeMembers(ctx context.Context, c neutron.Caller, id string, addresses []netip.Prefix, add bool) (*neutron.AddressGroupView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.AddressGroupView, error) {
+	pending := false
+	v, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.AddressGroupView, error) {
 		g, err := s.toChange(o, id, neutron.Update, nil, nil)
 		if err != nil {
 			return nil, err
@@ -117,8 +124,15 @@ func (s addressGroups) changeMembers(ctx context.Context, c neutron.Caller, id s
 		if err != nil {
 			return nil, err
 		}
+		if pending, err = o.calico().addressesChanged(id); err != nil {
+			return nil, err
+		}
 		return s.answerTo(o.tx, c, changed, neutron.Query{}), nil
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeriveAddressGroup, id)
+	}
+	return v, err
 }
 
 // changeAddresses adds members to a group or removes some, in the blocks concerned alone.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
@@ -20,6 +22,9 @@ import (
 
 // interfacePrefix begins the names of workload interfaces that Neutron's clients make.
 const interfacePrefix = "tap"
+
+// keyRouted is marked by the operation that makes the first routed network.
+const keyRouted = "routed"
 
 // calicoKeys writes the keys of Calico's data model in an operation's transaction.
 type calicoKeys struct{ *operation }
@@ -115,9 +120,43 @@ func (k calicoKeys) dropDHCP(subnetID string, n *neutron.Network) error {
 // deriveProfile writes the profile of a group, whether ports use it or not: so neither the first
 // port of a group nor its last is a matter of the group, and rules may name groups without members.
 func (k calicoKeys) deriveProfile(g *neutron.SecurityGroup) error {
-	rules, tags := translate.Profile(g)
+	k.tx.Heed(keyRouted)
+	rules, tags, err := profileOf(k.tx, g)
+	if err != nil {
+		return err
+	}
 	id := translate.ProfileID(g.ID)
 	return errors.Join(k.put(calico.ProfileRulesKey{Profile: id}, rules), k.put(calico.ProfileTagsKey{Profile: id}, tags))
+}
+
+// profileOf translates a group with the members of the address groups that its rules name. Without
+// a routed network these are left out: each change of a member would have to rewrite the profile,
+// which no host reads. Profiles get them with the first routed network, and keep those that they
+// have when the last one goes.
+func profileOf(r records.Reader, g *neutron.SecurityGroup) (*calico.ProfileRules, *calico.ProfileTags, error) {
+	addresses := map[string][]netip.Prefix{}
+	if hasRouted(r) {
+		for _, id := range schema.SecurityGroups.Values("remote_address_group", g) {
+			group, err := schema.AddressGroups.Get(r, id) // a change of members writes it
+			if err != nil {
+				return nil, nil, err
+			}
+			addresses[id] = addressesIn(r, group)
+		}
+	}
+	rules, tags := translate.Profile(g, addresses)
+	return rules, tags, nil
+}
+
+// addressesChanged makes pending work of the profiles that have members of an address group, and
+// reports whether there are any.
+func (k calicoKeys) addressesChanged(addressGroup string) (pending bool, err error) {
+	k.tx.Heed(keyRouted)
+	users := schema.SecurityGroups.Referrers(k.tx, "remote_address_group", addressGroup)
+	if len(users) == 0 || !hasRouted(k.tx) {
+		return false, nil
+	}
+	return true, k.begin(workDeriveAddressGroup, addressGroup)
 }
 
 func (k calicoKeys) dropProfile(groupID string) error {
@@ -230,6 +269,7 @@ func (k calicoKeys) open(ctx context.Context) error {
 	if hasRouted(k.tx) {
 		return nil
 	}
+	k.tx.Mark(keyRouted)
 	if err := errors.Join(
 		k.setting(ctx, "InterfacePrefix", withPrefix),
 		k.setting(ctx, "EndpointReportingEnabled", enabled),

@@ -3,6 +3,8 @@ package control_test
 import (
 	"context"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,8 +100,13 @@ func calicoOf(t fataler, snap *records.Snap) map[string]string {
 			put(translate.EndpointKey(p), translate.Endpoint(p, n, subnets, "openstacklocal"))
 		}
 	}
+	addresses := map[string][]netip.Prefix{}
+	for b := range schema.AddressBlocks.All(snap) {
+		addresses[b.GroupID] = append(addresses[b.GroupID], b.Addresses...)
+		slices.SortFunc(addresses[b.GroupID], neutron.ComparePrefixes)
+	}
 	for g := range schema.SecurityGroups.All(snap) {
-		rules, tags := translate.Profile(g)
+		rules, tags := translate.Profile(g, addresses)
 		put(calico.ProfileRulesKey{Profile: translate.ProfileID(g.ID)}, rules)
 		put(calico.ProfileTagsKey{Profile: translate.ProfileID(g.ID)}, tags)
 	}
@@ -283,6 +290,95 @@ func TestRoutedGroup(t *testing.T) {
 	_, err := w.change(w.admin, neutron.Ports, p.ID, `{"mac_address":"fa:16:3e:00:00:09"}`)
 	w.expect(err, "PortBound: Unable to complete operation on port "+p.ID+", port is already bound, port type: tap, old_mac "+
 		p.MACAddress.String()+", new_mac fa:16:3e:00:00:09.")
+}
+
+// TestRoutedAddressGroup: the profile of a security group has the members of the address groups
+// that its rules name, from the first routed network on; each rule those of its IP version.
+func TestRoutedAddressGroup(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	ag := w.addressGroup("192.0.2.7/32", "198.51.100.0/24").ID
+	g := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"web"}`).ID
+	for _, version := range []string{"IPv4", "IPv6"} {
+		must[*neutron.SecurityGroupRule](w, w.member, neutron.SecurityGroupRules, `{"security_group_id":"`+g+`","direction":"ingress","ethertype":"`+version+
+			`","remote_address_group_id":"`+ag+`"}`)
+	}
+	key := "/calico/v1/policy/profile/openstack-sg-" + g + "/rules"
+	inbound := func() string {
+		rules, _, _ := strings.Cut(w.under(key)[key], `,"outbound_rules"`)
+		return rules
+	}
+	rules := func(list ...string) string { return `{"inbound_rules":[` + strings.Join(list, ",") + `]` }
+	of := func(version, nets string) string {
+		return `{"action":"allow","ip_version":` + version + `,"src_net` + nets + `}`
+	}
+	change := func(change func(context.Context, neutron.Caller, string, []netip.Prefix) (*neutron.AddressGroupView, error), prefixes ...string) func() error {
+		return func() error {
+			_, err := change(t.Context(), w.member, ag, prefixesOf(prefixes...))
+			return err
+		}
+	}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want string
+	}{
+		{"without a routed network", func() error { return nil }, rules()},
+		{"with the first", func() error { w.routed(); return nil }, rules(of("4", `s":["192.0.2.7/32","198.51.100.0/24"]`))},
+		{"a member more", change(w.AddAddresses, "2001:db8::/64"), rules(of("4", `s":["192.0.2.7/32","198.51.100.0/24"]`), of("6", `":"2001:db8::/64"`))},
+		{"a member less", change(w.RemoveAddresses, "192.0.2.7/32"), rules(of("4", `":"198.51.100.0/24"`), of("6", `":"2001:db8::/64"`))},
+		{"no members", change(w.RemoveAddresses, "198.51.100.0/24", "2001:db8::/64"), rules()},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := inbound(); got != step.want {
+			t.Errorf("%s: %s, want %s", step.name, got, step.want)
+		}
+	}
+}
+
+// TestRoutedAddressesAtOnce: members that change while rules name their group and the first routed
+// network is made are in all profiles in the end.
+func TestRoutedAddressesAtOnce(t *testing.T) {
+	t.Parallel()
+	ws := twoServers(t, control.Options{})
+	w := ws[0]
+	ag := w.addressGroup("192.0.2.0/24").ID
+	var running sync.WaitGroup
+	attempt := func(f func() error) {
+		running.Go(func() {
+			if err := f(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for i := range 8 {
+		one := ws[i%2]
+		g := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"web"}`).ID
+		attempt(func() error {
+			_, err := one.AddAddresses(t.Context(), w.member, ag, []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)})
+			return err
+		})
+		attempt(func() error {
+			_, err := one.create(w.member, neutron.SecurityGroupRules, `{"security_group_id":"`+g+`","direction":"ingress","remote_address_group_id":"`+ag+`"}`)
+			return err
+		})
+		if i == 4 {
+			attempt(func() error {
+				_, err := one.create(w.admin, neutron.Networks, `{"provider:network_type":"routed"}`)
+				return err
+			})
+		}
+	}
+	running.Wait()
+	snap, err := w.db.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(calicoOf(t, snap), w.calico()); d != "" {
+		t.Errorf("keys are not what their owners mean (-want +got):\n%s", d)
+	}
 }
 
 // TestRoutedHostComes: a port that named its host before that joined gets its endpoint then, and

@@ -75,14 +75,7 @@ func keysOn(r records.Reader, n *neutron.Network, yield func(calico.Key) bool) b
 }
 
 // hasRouted reports whether there is a routed network.
-func hasRouted(r records.Reader) bool {
-	for n := range schema.Networks.All(r) {
-		if n.Routed() {
-			return true
-		}
-	}
-	return false
-}
+func hasRouted(r records.Reader) bool { return schema.Networks.CountBy(r, "routed", "true") > 0 }
 
 // desiredValue returns the value that should be stored at a key, or nil if nothing should. The key
 // is not ours if it is not one of Neutron's. An error means that the value is not known; the key
@@ -136,13 +129,15 @@ func (s *Service) desiredObject(r records.Reader, key calico.Key) (object any, o
 		if g == nil {
 			return nil, true, err
 		}
-		object, _ = translate.Profile(g)
+		if object, _, err = profileOf(r, g); err != nil {
+			return nil, true, err
+		}
 	case calico.ProfileTagsKey:
 		g, err := groupOf(r, key.Profile)
 		if g == nil {
 			return nil, true, err
 		}
-		_, object = translate.Profile(g)
+		_, object = translate.Profile(g, nil)
 	}
 	return object, true, nil
 }

@@ -30,6 +30,8 @@ const (
 	stepObjects = 64
 	// stepRules bounds the security group rules of a step, which may have half a kilobyte each.
 	stepRules = 1000
+	// ruleAddresses is the number of addresses that count as one rule.
+	ruleAddresses = 16
 )
 
 // Kinds of pending work; the object is the network, subnet, group or trunk unless it is said.
@@ -40,13 +42,14 @@ const (
 	workDeriveEndpoints = "derive-endpoints"
 	workDeriveProfiles  = "derive-profiles" // of allGroups
 
-	workDeleteTrunk       = "delete-trunk"
-	workDeriveRouterPorts = "derive-router-ports" // of a subnet
-	workDeriveScopes      = "derive-scopes"       // of a pool's subnets
-	workDeriveFirewalls   = "derive-firewalls"    // of a policy
-	workDeriveGroupRule   = "derive-group-rule"   // in policies of firewall groups
-	workDerivePorts       = "derive-ports"        // of a network
-	workDeriveNDPProxies  = "derive-ndp-proxies"  // of a router, and its interfaces
+	workDeriveAddressGroup = "derive-address-group" // in profiles
+	workDeleteTrunk        = "delete-trunk"
+	workDeriveRouterPorts  = "derive-router-ports" // of a subnet
+	workDeriveScopes       = "derive-scopes"       // of a pool's subnets
+	workDeriveFirewalls    = "derive-firewalls"    // of a policy
+	workDeriveGroupRule    = "derive-group-rule"   // in policies of firewall groups
+	workDerivePorts        = "derive-ports"        // of a network
+	workDeriveNDPProxies   = "derive-ndp-proxies"  // of a router, and its interfaces
 )
 
 const allGroups = "all"
@@ -133,7 +136,9 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 	case workDeleteTrunk:
 		done, err = o.deleteTrunk(w.ObjectID)
 	case workDeriveProfiles:
-		return o.deriveProfiles(after)
+		return o.deriveProfiles(schema.SecurityGroups.All(o.tx), after)
+	case workDeriveAddressGroup:
+		return o.deriveProfiles(schema.SecurityGroups.By(o.tx, "remote_address_group", w.ObjectID), after)
 	case workDeriveRouterPorts:
 		return o.deriveRouterPorts(w.ObjectID, after)
 	case workDeriveScopes:
@@ -260,14 +265,20 @@ func (o steps) deleteSubnet(id string) (done bool, err error) {
 	return true, o.bumpNetwork(n.ID)
 }
 
-// deriveProfiles rewrites the profiles of some groups, after a group's id.
-func (o steps) deriveProfiles(after string) (done bool, next string, err error) {
+// deriveProfiles rewrites the profiles of some of the groups, which are in order, after a group's
+// id.
+func (o steps) deriveProfiles(all iter.Seq[*neutron.SecurityGroup], after string) (done bool, next string, err error) {
 	groups, rules := 0, 0
-	for g := range schema.SecurityGroups.All(o.tx) {
+	for g := range all {
 		if g.ID <= after {
 			continue
 		}
 		rules += len(g.Rules)
+		for _, id := range schema.SecurityGroups.Values("remote_address_group", g) {
+			if group, ok := schema.AddressGroups.Peek(o.tx, id); ok {
+				rules += group.Size / ruleAddresses
+			}
+		}
 		if groups == stepObjects || groups > 0 && rules > stepRules {
 			return false, next, nil
 		}

@@ -124,6 +124,19 @@ func TestProfile(t *testing.T) {
 		r.RemoteGroupID = "other"
 		return r
 	}
+	addresses := map[string][]netip.Prefix{
+		"both": {netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32"), netip.MustParsePrefix("fd00::/8")},
+		"four": {netip.MustParsePrefix("192.0.2.0/24")},
+		"many": make([]netip.Prefix, maxProfileAddresses+1),
+	}
+	for i := range addresses["many"] {
+		addresses["many"][i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+	}
+	among := func(direction, ethertype, group string) neutron.SecurityGroupRule {
+		r := rule(direction, ethertype, "", nil, nil)
+		r.RemoteAddressGroupID = group
+		return r
+	}
 	for _, tt := range []struct {
 		name string
 		rule neutron.SecurityGroupRule
@@ -140,6 +153,11 @@ func TestProfile(t *testing.T) {
 		{"from nonsense", from("x"), "-"},
 		{"from a group", member(in), `"src_tag":"other"`},
 		{"to a group", member(out), `"dst_tag":"other"`},
+		{"from an address group", among(in, "IPv4", "both"), `"src_nets":["192.0.2.0/24","198.51.100.7/32"]`},
+		{"to an address group", among(out, "IPv6", "both"), `"dst_net":"fd00::/8"`},
+		{"from one of the other family", among(in, "IPv6", "four"), "-"},
+		{"from one without members", among(in, "IPv4", "none"), "-"},
+		{"from one with too many", among(in, "IPv4", "many"), "-"},
 		{"a port", rule(in, "IPv4", "tcp", num(80), num(80)), `"protocol":"tcp",` + anyIn + `,"dst_ports":[80]`},
 		{"ports, out", rule(out, "IPv4", "udp", num(1000), num(2000)), `"protocol":"udp",` + anyOut + `,"dst_ports":["1000:2000"]`},
 		{"all ports", rule(in, "IPv4", "tcp", num(-1), num(-1)), `"protocol":"tcp",` + anyIn + `,"dst_ports":["1:65535"]`},
@@ -164,7 +182,7 @@ func TestProfile(t *testing.T) {
 		{"icmpv6 of IPv4", rule(in, "IPv4", "icmpv6", nil, nil), "-"},
 	} {
 		good := rule(tt.rule.Direction, "IPv4", "tcp", num(1), num(1)) // stays whatever its neighbour is
-		rules, tags := Profile(&neutron.SecurityGroup{Standard: neutron.Standard{ID: "g"}, Rules: []neutron.SecurityGroupRule{tt.rule, good}})
+		rules, tags := Profile(&neutron.SecurityGroup{Standard: neutron.Standard{ID: "g"}, Rules: []neutron.SecurityGroupRule{tt.rule, good}}, addresses)
 		value, err := calico.Encode(calico.ProfileRulesKey{Profile: ProfileID("g")}, rules)
 		if err != nil || !cmp.Equal(tags, &calico.ProfileTags{"g"}) {
 			t.Errorf("%s: %v, tags %v", tt.name, err, tags)

@@ -14,18 +14,29 @@ const ProfilePrefix = "openstack-sg-"
 // ProfileID returns the profile of a security group.
 func ProfileID(group string) string { return ProfilePrefix + group }
 
-// Profile translates a group with its rules. Members carry its id as a tag, which rules of other
-// groups name. Rules that Calico's model cannot express are left out, and so allow nothing: those
-// on ports of protocols other than TCP and UDP, on port 0 alone, on ICMP type 255, and on address
-// groups.
-func Profile(g *neutron.SecurityGroup) (*calico.ProfileRules, *calico.ProfileTags) {
+// maxProfileAddresses bounds the addresses of address groups in one profile, which is one value in
+// the store: an address group of the largest size fits.
+const maxProfileAddresses = neutron.MaxAddresses
+
+// Profile translates a group with its rules, given the addresses of the address groups that they
+// name. Members carry its id as a tag, which rules of other groups name. Rules that Calico's model
+// cannot express are left out, and so allow nothing: those on ports of protocols other than TCP and
+// UDP, on port 0 alone, on ICMP type 255, and on address groups that would exceed
+// maxProfileAddresses with those of earlier rules.
+func Profile(g *neutron.SecurityGroup, addresses map[string][]netip.Prefix) (*calico.ProfileRules, *calico.ProfileTags) {
 	rules := &calico.ProfileRules{}
+	room := maxProfileAddresses
 	for i := range g.Rules {
 		r := &g.Rules[i]
-		rule, ok := profileRule(r)
+		members := ofEthertype(addresses[r.RemoteAddressGroupID], r.Ethertype)
+		if len(members) > room {
+			continue
+		}
+		rule, ok := profileRule(r, members)
 		if !ok {
 			continue
 		}
+		room -= len(members)
 		if r.Direction == "ingress" {
 			rules.InboundRules = append(rules.InboundRules, rule)
 		} else {
@@ -35,8 +46,18 @@ func Profile(g *neutron.SecurityGroup) (*calico.ProfileRules, *calico.ProfileTag
 	return rules, &calico.ProfileTags{g.ID}
 }
 
-// profileRule translates one rule.
-func profileRule(r *neutron.SecurityGroupRule) (calico.Rule, bool) {
+// ofEthertype returns the prefixes of one IP version.
+func ofEthertype(prefixes []netip.Prefix, ethertype string) (own []netip.Prefix) {
+	for _, p := range prefixes {
+		if p.Addr().Is6() == (ethertype == "IPv6") {
+			own = append(own, p)
+		}
+	}
+	return own
+}
+
+// profileRule translates one rule; members are those of its address group, of its IP version.
+func profileRule(r *neutron.SecurityGroupRule, members []netip.Prefix) (calico.Rule, bool) {
 	rule := calico.Rule{Action: calico.Allow, IPVersion: 4}
 	everywhere := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if r.Ethertype == "IPv6" {
@@ -50,7 +71,10 @@ func profileRule(r *neutron.SecurityGroupRule) (calico.Rule, bool) {
 	case r.RemoteGroupID != "":
 		*tag = r.RemoteGroupID
 	case r.RemoteAddressGroupID != "":
-		return rule, false
+		if len(members) == 0 {
+			return rule, false // without a prefix it would match every address
+		}
+		*nets = members
 	case r.RemoteIPPrefix != "":
 		p, ok := prefixOf(r.RemoteIPPrefix)
 		if !ok {

@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"heddle/calico"
@@ -79,6 +80,25 @@ func TestWorkloadInterfaces(t *testing.T) {
 
 func inactiveWorkload(n int) string {
 	return fmt.Sprintf(`{"state": "inactive", "name": "cali%d", "ipv4_nets": ["10.65.0.%d/32"], "profile_ids": ["p"]}`, n, n)
+}
+
+// A rule may name as many prefixes as the largest address group of Neutron has, overlapping or not.
+func TestManyPrefixes(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.start(usual())
+	l.apply(both())
+	profile := func(last string) string {
+		prefixes := []string{`"198.51.96.0/20"`, `"198.51.0.0/16"`, last}
+		for i := range 100_000 - len(prefixes) { // every second address: nothing can be merged
+			prefixes = append(prefixes, fmt.Sprintf(`"172.%d.%d.%d/32"`, 16+i>>15, i>>7&255, i<<1&255))
+		}
+		return `{"inbound_rules": [{"ip_version": 4, "src_nets": [` + strings.Join(prefixes, ",") + `]}], "outbound_rules": [{}]}`
+	}
+	l.apply(store{rulesAt("p"): profile(`"192.0.2.0/24"`)})
+	l.expect(tcp("net1", net1, w1, 80, forwarded), tcp("net2", net2, w1, 80, byPolicy))
+	l.apply(store{rulesAt("p"): profile(`"203.0.113.2/32"`)})
+	l.expect(tcp("net1", net1, w1, 80, forwarded), tcp("net2", net2, w1, 80, forwarded))
 }
 
 // Tiers, policies and profiles judge in their order; what no rule decides is refused (spec §6.1 to

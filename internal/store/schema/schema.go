@@ -75,6 +75,7 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
 	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
 	records.Index("external", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.External)} }),
+	records.Index("routed", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.Routed())} }),
 )
 
 // Segment returns the unique key of a network's segment; id is 0 if the type has none.
