@@ -49,6 +49,9 @@ func desired(r records.Reader, zones []string) (sets map[string]recordSet, refus
 		case c.name == zone:
 			refused[c.object+" "+c.name] = "it is the name of the zone"
 			continue
+		case strings.HasSuffix("."+c.name, reverse4) || strings.HasSuffix("."+c.name, reverse6):
+			refused[c.object+" "+c.name] = "names of reverse lookups belong to the addresses"
+			continue
 		case len(c.name) > longestName:
 			refused[c.object+" "+c.name] = fmt.Sprintf("it is longer than %d characters", longestName)
 			continue
@@ -67,6 +70,10 @@ func desired(r records.Reader, zones []string) (sets map[string]recordSet, refus
 
 // longestName is the most characters of a domain name with its final dot (RFC 1035 §2.3.4).
 const longestName = 254
+
+// reverse4 and reverse6 end the names of PTR records: another record there would keep the address's
+// own from being published.
+const reverse4, reverse6 = ".in-addr.arpa.", ".ip6.arpa."
 
 func add(sets map[string]recordSet, name, zone, record string) {
 	s := sets[name]
@@ -159,8 +166,9 @@ func reverseName(a netip.Addr) string {
 			fmt.Fprintf(&b, "%x.%x.", x&0xf, x>>4)
 		}
 	}
+	suffix := reverse6
 	if a.Is4() {
-		return b.String() + "in-addr.arpa."
+		suffix = reverse4
 	}
-	return b.String() + "ip6.arpa."
+	return strings.TrimSuffix(b.String(), ".") + suffix
 }

@@ -117,6 +117,9 @@ func TestDesired(t *testing.T) {
 	w.floatingIP("55555", "p", "sub.example.org.", "198.51.100.1")
 	w.floatingIP("666666", "p", strings.Repeat("a", 63)+"."+strings.Repeat("b.", 90)+"example.org.", "203.0.113.16")
 
+	w.floatingIP("7777777", "p", "11.113.0.203.in-addr.arpa.", "203.0.113.17")
+	w.floatingIP("88888888", "p", "www.ip6.arpa.", "203.0.113.18")
+
 	snap, err := w.db.View(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +146,8 @@ func TestDesired(t *testing.T) {
 		"floating IP 333 www.example.org.":   "another project has the name",
 		"floating IP 55555 sub.example.org.": "it is the name of the zone",
 		"floating IP 666666 " + strings.Repeat("a", 63) + "." + strings.Repeat("b.", 90) + "example.org.": "it is longer than 254 characters",
+		"floating IP 7777777 11.113.0.203.in-addr.arpa.":                                                  "names of reverse lookups belong to the addresses",
+		"floating IP 88888888 www.ip6.arpa.":                                                              "names of reverse lookups belong to the addresses",
 	}
 	if d := cmp.Diff(wantRefused, refused); d != "" {
 		t.Errorf("refused: -want +got\n%s", d)
