@@ -220,6 +220,7 @@ func TestTagsOfEveryResource(t *testing.T) {
 		s.must(t, http.StatusBadRequest, "member", http.MethodPut, path+"/tags", `{"tags":["x","x"]}`)
 		s.must(t, http.StatusBadRequest, "member", http.MethodPut, path+"/tags", `{}`)
 		s.must(t, http.StatusBadRequest, "member", http.MethodPut, path+"/tags/"+strings.Repeat("x", 256), nil)
+		s.must(t, http.StatusBadRequest, "member", http.MethodPut, path+"/tags/%ff", nil)
 		got := s.must(t, http.StatusOK, "member", http.MethodGet, path+"/tags", nil)
 		if string(got.body) != `{"tags":["b/lue","green.json"]}` {
 			t.Errorf("%s: %s", collection, got.body)

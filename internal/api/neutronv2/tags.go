@@ -130,7 +130,10 @@ func (c *collection[T]) replaceTags(w http.ResponseWriter, r *http.Request) erro
 // pathTag is the tag that the path names.
 func pathTag(r *http.Request) (string, error) {
 	tag := r.PathValue("tag")
-	if utf8.RuneCountInString(tag) > maxTag {
+	switch {
+	case !utf8.ValidString(tag):
+		return "", invalidInput("The tag in the path is not UTF-8")
+	case utf8.RuneCountInString(tag) > maxTag:
 		return "", invalidInput("'" + tag + "' exceeds maximum length of 255")
 	}
 	return tag, nil
