@@ -1,7 +1,9 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"maps"
@@ -9,6 +11,7 @@ import (
 	"strings"
 
 	"heddle/internal/neutron"
+	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -227,7 +230,8 @@ func onlyExternal() criterion[neutron.Network] {
 }
 
 // NetworkSharing gives networks that a version without RBAC policies has written, and that are
-// shared or external, the policies that this means. It is a task; every server runs one.
+// shared or external, the policies that this means. It is a task; every server runs one. It is
+// ready once the networks found at the start have theirs: until then others would not find them.
 type NetworkSharing struct {
 	task.Part
 	service *Service
@@ -253,10 +257,47 @@ func (n *NetworkSharing) notice(u snapshot.Update) {
 	}
 }
 
+const policiesNotMade = "could not make the policies of shared networks"
+
 // Run makes missing policies until ctx ends.
 func (n *NetworkSharing) Run(ctx context.Context) error {
+	n.passAtStart(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
 	n.BeReady()
-	n.marked.follow(ctx, n.log, "could not make the policies of shared networks", n.pass)
+	n.marked.follow(ctx, n.log, policiesNotMade, n.pass)
+	return nil
+}
+
+// passAtStart makes the policies of the networks that are there. It tries again only after errors
+// that pass by themselves: a server with a full store starts, so that space can be reclaimed.
+func (n *NetworkSharing) passAtStart(ctx context.Context) {
+	backoff := newBackoff()
+	for {
+		err := cmp.Or(n.markAll(ctx), n.pass(ctx))
+		if err == nil {
+			return
+		}
+		n.log.Warn(policiesNotMade, "err", err)
+		passing := errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrOutcomeUnknown)
+		if !passing || !backoff.Pause(ctx) {
+			return
+		}
+	}
+}
+
+// markAll marks the networks of the store that lack policies.
+func (n *NetworkSharing) markAll(ctx context.Context) error {
+	snap, err := n.service.view(ctx)
+	if err != nil {
+		return err
+	}
+	for network := range schema.Networks.All(snap) {
+		if network.WithoutPolicies() {
+			n.marked.add(network.ID, struct{}{})
+		}
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -329,16 +330,19 @@ func TestNetworksWithoutPolicies(t *testing.T) {
 	const plain, shared, external, late = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002",
 		"00000000-0000-4000-8000-000000000003", "00000000-0000-4000-8000-000000000004"
 	st := store.NewMemory()
-	write := func(id string, shared, external bool) {
+	write := func(id, project string, shared, external bool) {
 		t.Helper()
-		record := fmt.Sprintf(`{"id":%q,"project_id":"mine","mtu":1450,"shared":%t,"router:external":%t,"provider:network_type":"vxlan"}`, id, shared, external)
+		record := fmt.Sprintf(`{"id":%q,"project_id":%q,"mtu":1450,"shared":%t,"router:external":%t,"provider:network_type":"vxlan"}`, id, project, shared, external)
 		if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: schema.Networks.Key(id), Value: []byte(record)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(plain, false, false)
-	write(shared, true, false)
-	write(external, false, true)
+	write(plain, "mine", false, false)
+	write(shared, "mine", true, false)
+	write(external, "mine", false, true)
+	for i := range 500 {
+		write(fmt.Sprintf("00000000-0000-4000-8001-%012d", i), "fourth", true, false)
+	}
 	w := followWith(t, st, func(s *control.Service, r *replica.Replica, log *slog.Logger) task.Task {
 		return control.NewNetworkSharing(s, r, log)
 	})
@@ -351,8 +355,16 @@ func TestNetworksWithoutPolicies(t *testing.T) {
 			})
 		})
 	}
-	settled(shared, external)
-	write(late, true, true)
+	snap, err := w.db.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range schema.Networks.All(snap) {
+		if n.WithoutPolicies() {
+			t.Fatalf("network %s has no policies once the task is ready", n.ID)
+		}
+	}
+	write(late, "mine", true, true)
 	settled(late)
 	w.expectSeen(plain, "ops mine", "")
 	w.expectSeen(shared, "ops mine other third", "ops mine other third")
@@ -365,10 +377,33 @@ func TestNetworksWithoutPolicies(t *testing.T) {
 	// A plain one in the old form becomes external for one project, and not for all.
 	w.grant(w.member, neutron.Networks, plain, "access_as_external", "other")
 	w.expectSeen(plain, "ops mine other", "")
-	_, err := w.change(w.admin, neutron.Networks, shared, `{"shared":false}`)
+	_, err = w.change(w.admin, neutron.Networks, shared, `{"shared":false}`)
 	w.expect(err, "")
 	w.expectSeen(shared, "ops mine", "")
 	w.verifyStore()
+}
+
+// fullStore is a store that takes no commits.
+type fullStore struct{ store.Store }
+
+func (fullStore) Commit(context.Context, []store.Cond, []store.Op) (int64, error) {
+	return 0, store.ErrFull
+}
+
+// TestNetworkSharingWithFullStore: the task becomes ready although it can make no policies, so that
+// the server that waits for it serves those who reclaim space.
+func TestNetworkSharingWithFullStore(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	const shared = "00000000-0000-4000-8000-000000000001"
+	record := `{"id":"` + shared + `","project_id":"mine","mtu":1450,"shared":true,"provider:network_type":"vxlan"}`
+	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: schema.Networks.Key(shared), Value: []byte(record)}}); err != nil {
+		t.Fatal(err)
+	}
+	w := followWith(t, fullStore{st}, func(s *control.Service, r *replica.Replica, log *slog.Logger) task.Task {
+		return control.NewNetworkSharing(s, r, log)
+	})
+	w.expectSeen(shared, "ops mine", "")
 }
 
 // TestDeleteObjectOfManyPolicies: they go with it, however many they are.
