@@ -248,10 +248,16 @@ func TestTrunkTags(t *testing.T) {
 			t.Errorf("with a tag\n%s", walk(d))
 		}
 	}
-	flood := tagged(2, 1, 5)
-	copy(flood, packet.Broadcast[:])
-	if got := outs(l.send("p2", flood)); !slices.Equal(got, []string{"p3"}) {
-		t.Errorf("a broadcast with a tag goes to %v", got)
+	hidden := slices.Insert(tagged(2, 1, 0), 12, 0x81, 0, 0, 0)
+	hidden[19] = 5 // behind a tag of VLAN 0
+	if d := l.send("p2", hidden); d.Verdict != flow.Drop || d.Reason != "the port is the parent of a trunk, and there is a tag behind that of VLAN 0" {
+		t.Errorf("with a tag behind a priority\n%s", walk(d))
+	}
+	for _, flood := range [][]byte{tagged(2, 1, 5), hidden} {
+		copy(flood, packet.Broadcast[:])
+		if got := outs(l.send("p2", flood)); !slices.Equal(got, []string{"p3"}) {
+			t.Errorf("a broadcast with a tag goes to %v", got)
+		}
 	}
 	if text := walk(l.send("p2", tcp(2, 3, 1, 2))); !strings.Contains(text, "to tap-p3 in VLAN 7 on host h1") {
 		t.Errorf("to a subport\n%s", text)

@@ -271,13 +271,18 @@ func (s *Simulator) leave(n *network) bool {
 }
 
 // mistagged reports whether the packet has a tag that is for subports of port p alone, and drops it
-// then. Else machines in the parent's network could send into those of the subports.
+// then. Else machines in the parent's network could send into those of the subports. Linux takes a
+// tag of VLAN 0 off and obeys the one behind it.
 func (s *Simulator) mistagged(p *port) bool {
 	f := s.filters.now
-	if !p.def.Trunk || f.VLANs == 0 || f.VLAN == 0 {
+	switch {
+	case !p.def.Trunk || f.VLANs == 0 || f.VLANs == 1 && f.VLAN == 0:
 		return false
+	case f.VLAN == 0:
+		s.dec.drop(p.id, "the port is the parent of a trunk, and there is a tag behind that of VLAN 0")
+	default:
+		s.dec.drop(p.id, fmt.Sprintf("the port is the parent of a trunk, and VLAN %d is no subport's", f.VLAN))
 	}
-	s.dec.drop(p.id, fmt.Sprintf("the port is the parent of a trunk, and VLAN %d is no subport's", f.VLAN))
 	return true
 }
 
