@@ -182,3 +182,64 @@ func TestEnableNDPProxy(t *testing.T) {
 	update("member", "$router", `"external_gateway_info":null`, 200, "")
 	s.expect(t, "member", "DELETE /routers/$router", "", 204, "")
 }
+
+// TestNDPProxiesWithoutScope: proxies stay when a pool leaves its address scope, and the router has
+// them enabled. New ones need equal scopes on both sides, or none, and no router can enable them.
+func TestNDPProxiesWithoutScope(t *testing.T) {
+	t.Parallel()
+	s := newNDPSite(t)
+	s.make(t, "scope2", "member", neutron.AddressScopes, `"name":"s","ip_version":6`)
+	s.make(t, "pool2", "admin", neutron.SubnetPools, `"name":"q","address_scope_id":"$scope","default_prefixlen":112,"prefixes":["2001:db8:2::/96"],"shared":true`)
+	s.make(t, "net2", "member", neutron.Networks, ``)
+	s.make(t, "sub2", "member", neutron.Subnets, `"network_id":"$net2","ip_version":6,"subnetpool_id":"$pool2","cidr":"2001:db8:2::/112"`)
+	s.expect(t, "member", "PUT /routers/$router/add_router_interface", `{"subnet_id":"$sub2"}`, 200, "")
+	for _, name := range []string{"one", "two", "three"} {
+		s.make(t, name, "member", neutron.Ports, `"network_id":"$net2"`)
+	}
+	create := func(port string, status int, text string) {
+		t.Helper()
+		s.expect(t, "member", "POST /ndp_proxies", `{"ndp_proxy":{"router_id":"$router","port_id":"$`+port+`"}}`, status, text)
+	}
+	leave := func(pool string) {
+		t.Helper()
+		s.expect(t, "admin", "PUT /subnetpools/$"+pool, `{"subnetpool":{"address_scope_id":null}}`, 200, `"address_scope_id":null`)
+	}
+	create("one", 201, "")
+	leave("pool2")
+	s.expect(t, "member", "GET /ndp_proxies", "", 200, `"port_id":"$one"`)
+	create("two", 409, `The IPv6 address scope $scope of external network conflict with internal network's IPv6 address scope None."`)
+	leave("pool")
+	s.expect(t, "member", "GET /ndp_proxies", "", 200, `"port_id":"$one"`)
+	s.expect(t, "member", "PUT /routers/$router", `{"router":{"name":"x"}}`, 200, `"enable_ndp_proxy":true`)
+	create("two", 201, "")
+	s.expect(t, "member", "PUT /routers/$router", `{"router":{"enable_ndp_proxy":true}}`, 409, `"type":"RouterGatewayNotValid"`)
+	s.expect(t, "member", "PUT /routers/$router", `{"router":{"enable_ndp_proxy":false}}`, 200, `"enable_ndp_proxy":false`)
+	create("three", 409, `"type":"RouterNDPProxyNotEnable"`)
+}
+
+// TestNDPProxiesOfOtherGateways: proxies are of a router's first gateway, which has to stay that.
+// The others come and go.
+func TestNDPProxiesOfOtherGateways(t *testing.T) {
+	t.Parallel()
+	s := newNDPSite(t)
+	s.make(t, "plain", "admin", neutron.Networks, `"router:external":true`)
+	s.make(t, "plain4", "admin", neutron.Subnets, `"network_id":"$plain","ip_version":4,"cidr":"198.51.100.0/24"`)
+	s.make(t, "proxy", "member", neutron.NDPProxies, `"router_id":"$router","port_id":"$port"`)
+	change := func(what, gateways string, status int, text string) {
+		t.Helper()
+		s.expect(t, "member", "PUT /routers/$router/"+what+"_external_gateways", `{"router":{"external_gateways":[`+gateways+`]}}`, status, text)
+	}
+	const first, second = `{"network_id":"$ext"}`, `{"network_id":"$plain"}`
+	const inUse = `"type":"RouterGatewayInUseByNDPProxy"`
+	change("add", second, 200, `"enable_ndp_proxy":true`)
+	change("update", second+","+first, 409, inUse)
+	change("remove", first, 409, inUse)
+	change("remove", second, 200, `"enable_ndp_proxy":true`)
+	change("add", second, 200, "")
+	s.expect(t, "member", "DELETE /ndp_proxies/$proxy", "", 204, "")
+	change("update", second+","+first, 200, `"enable_ndp_proxy":false`)
+	s.expect(t, "member", "POST /ndp_proxies", `{"ndp_proxy":{"router_id":"$router","port_id":"$port"}}`, 409, `"type":"RouterNDPProxyNotEnable"`)
+	s.expect(t, "member", "PUT /routers/$router", `{"router":{"enable_ndp_proxy":true}}`, 409, `"type":"RouterGatewayNotValid"`)
+	change("update", first+","+second, 200, `"enable_ndp_proxy":false`)
+	s.expect(t, "member", "PUT /routers/$router", `{"router":{"enable_ndp_proxy":true}}`, 200, `"enable_ndp_proxy":true`)
+}

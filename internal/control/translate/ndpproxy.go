@@ -5,12 +5,15 @@ import (
 	"heddle/internal/topology"
 )
 
-// A router with NDP proxies enabled lets in, from its first gateway to interfaces of the gateway's
-// address scope, only packets for addresses with a proxy, as the reference's L3 agent:
+// A router with NDP proxies enabled lets in, from its first gateway to the subnets of its
+// interfaces, only packets for addresses with a proxy:
 //
-//	forward ─ from the gateway, to a subnet of an interface, of one address scope ─▶ NDP proxies
+//	forward ─ from the gateway, to a subnet of an interface ─▶ NDP proxies
 //	                                                       return: address of a proxy
 //	                                                       drop
+//
+// The reference's L3 agent does so within an address scope, and where both sides have none, as
+// after a pool has left its scope. Between two scopes nothing passes.
 const nameNDPProxy = "OS_NDP_PROXY_"
 
 // NDPProxyGateway returns the Neutron port by which a router answers for proxied addresses, "" for
@@ -60,7 +63,7 @@ func insideProxied(r *neutron.Router, q string, as []linkAddress) []topology.Rul
 		}
 		subnet := a.subnet.CIDR.Masked()
 		c := entering(gatewayPort(g))
-		c.NwDstIP, c.MatchSameAddressScope = &subnet, true
+		c.NwDstIP = &subnet
 		to := jump(Derive(roleNDPProxyInside, q, a.ip.String()), routerChain(roleChainNDPProxy, r.ID), nameNDPProxy+r.ID)
 		to.Condition = &c
 		rules = append(rules, entry(roleChainForward, r.ID, placeNDPProxy, to.ID, to))
