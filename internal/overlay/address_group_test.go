@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -88,6 +89,60 @@ func TestAddressReachesAllAgents(t *testing.T) {
 	if len(s.at) > 0 {
 		t.Errorf("members came again %d times", len(s.at))
 	}
+}
+
+// TestMembersUnderTraffic: when an address leaves an address group, the connections from it stop,
+// and no other flow. When it is back it is let in.
+func TestMembersUnderTraffic(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	out, in := allow("egress", "IPv4", "", 0), allow("ingress", "IPv4", "tcp", 80)
+	in.RemoteAddressGroupID = "ag"
+	client, server := l.group(out), l.group(out, in)
+	b := translate.AddressGroup(&neutron.AddressGroup{Standard: neutron.Standard{ID: "ag"}})
+	l.put(topology.Owner{Kind: "address-group", ID: "ag"}, &b)
+	l.start()
+	a, other, s := n.machine(l.hosts[0], client), n.machine(l.hosts[0], client), n.machine(l.hosts[1], server)
+	n.machine(l.hosts[1], server) // another user of the group
+	s.listen("tcp", 80)
+	members := func(machines ...*machine) {
+		block := &neutron.AddressBlock{GroupID: "ag"}
+		for _, m := range machines {
+			block.Addresses = append(block.Addresses, netip.PrefixFrom(m.v4, 32))
+		}
+		b := translate.AddressBlock(block)
+		l.put(topology.Owner{Kind: "address-block", ID: "ag/00"}, &b)
+	}
+	works := func(c net.Conn, timeout time.Duration) bool { return exchange(c, 10, timeout) == nil }
+	members(a, other)
+	var one, two net.Conn
+	l.wait("members to be let in", func() bool {
+		var err error
+		if one, err = a.dial(s.v4, 80, short); err != nil {
+			return false
+		}
+		two, err = other.dial(s.v4, 80, short)
+		return err == nil && works(one, short) && works(two, short)
+	})
+	stopped := l.hosts[0].agent.engine.count.invalidations.Load()
+	members(other)
+	l.wait("one that has left to be refused", func() bool { return !works(one, short) })
+	if n := l.hosts[0].agent.engine.count.invalidations.Load() - stopped; n != 1 {
+		t.Errorf("the flows of %d ports or addresses were stopped, want those of one address", n)
+	}
+	if !works(two, 5*time.Second) {
+		t.Error("the connection of the member that stays stands still")
+	}
+	members(a, other)
+	l.wait("one that is back to be let in", func() bool {
+		again, err := a.dial(s.v4, 80, short)
+		if err != nil {
+			return false
+		}
+		defer again.Close()
+		return works(again, short)
+	})
 }
 
 // BenchmarkAddressReachesAgents measures the time from a commit that adds a member to an address

@@ -46,7 +46,7 @@ type counters struct {
 	refused       atomic.Uint64
 	emitted       atomic.Uint64
 	advertised    atomic.Uint64 // of the emitted: router advertisements that no machine has asked for
-	invalidations atomic.Uint64 // ports whose flows a change of the topology stopped
+	invalidations atomic.Uint64 // ports and addresses whose flows a change of the topology stopped
 	expired       atomic.Uint64 // flows taken away because they were idle
 	adopted       atomic.Uint64 // flows of an earlier agent that are as they should be
 	unadopted     atomic.Uint64 // and those that were taken away
@@ -79,7 +79,7 @@ func (c *counters) figures() (f []telemetry.Value) {
 		telemetry.Counter.Of("heddle_overlay_flows_unadopted_total", "Flows of an earlier agent that were taken away: they would be decided otherwise now.", int(c.unadopted.Load())),
 		telemetry.Counter.Of("heddle_overlay_flows_verified_total", "Flows decided again to see that they are as they should be.", int(c.verified.Load())),
 		telemetry.Counter.Of("heddle_overlay_flows_different_total", "Flows found to be other than they should be.", int(c.different.Load())),
-		telemetry.Counter.Of("heddle_overlay_invalidations_total", "Ports whose flows a change of the topology stopped.", int(c.invalidations.Load())),
+		telemetry.Counter.Of("heddle_overlay_invalidations_total", "Ports and addresses whose flows a change of the topology stopped.", int(c.invalidations.Load())),
 		telemetry.Counter.Of("heddle_overlay_emitted_total", "Frames of the virtual network's own: ARP, ND and DHCP answers, ICMP errors.", int(c.emitted.Load())),
 		telemetry.Counter.Of("heddle_overlay_advertisements_total", "Router advertisements sent unasked, one for each port.", int(c.advertised.Load())),
 		telemetry.Counter.Of("heddle_overlay_lan_conflicts_total", "Frames from physical networks by which others use addresses that this host stands for. It announces them again.", int(c.conflicts.Load())),

@@ -9,7 +9,7 @@
 //
 // What must hold:
 //   - A change stops every flow it affects before the next packet of it is decided: the epochs of
-//     the affected ports are bumped under the lock under which the change is applied.
+//     what is affected are bumped under the lock under which the change is applied.
 //   - The connections of a packet are sent to the hosts that will see its replies before it leaves.
 //   - Without the store the agent goes on with its last snapshot, new flows included; without the
 //     agent the kernel goes on with its flows. A starting agent adopts those it would decide alike.

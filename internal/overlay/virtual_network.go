@@ -22,7 +22,7 @@ type virtualNetwork struct {
 	dp      *datapath.Datapath
 	answers *answers
 	homes   *homes
-	bumped  *atomic.Uint64 // ports whose flows were stopped
+	bumped  *atomic.Uint64 // ports and addresses whose flows were stopped
 
 	mu       sync.RWMutex
 	world    *simulate.World
@@ -45,15 +45,15 @@ type localPort struct {
 	localnet string
 }
 
-// apply changes the topology and stops the flows of the ports that it affects.
+// apply changes the topology and stops the flows that it affects.
 func (n *virtualNetwork) apply(change func(*simulate.World) (affected []string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.bump(change(n.world))
 }
 
-// bump stops the flows of affected ports, once the kernel has the homes that the change moved. It
-// needs the write lock.
+// bump stops the flows of affected ports and addresses, once the kernel has the homes that the
+// change moved. It needs the write lock.
 func (n *virtualNetwork) bump(affected []string) {
 	n.homes.settle()
 	if n.adopting {

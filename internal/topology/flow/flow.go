@@ -285,8 +285,8 @@ type Decision struct {
 	// those of the ports that refused it.
 	Drops []Dropped
 
-	// Cacheable: a packet with the same headers on the same port gets the same decision until a
-	// port or router in Touched changes, a translation in NATs ends, one in MissingNATs comes or,
+	// Cacheable: a packet with the same headers on the same port gets the same decision until
+	// something in Touched changes, a translation in NATs ends, one in MissingNATs comes or,
 	// when Tracked, the answer for Lookup changes. The headers are MACs, EtherType, outermost VLAN
 	// id, IP addresses, protocol, fragment kind and ports; of ICMP echo type, code and id. The time
 	// to live must be above Rewrite.Hops.
@@ -294,7 +294,8 @@ type Decision struct {
 	// Touched are the ids of the ports and routers that the decision rests on: the ingress port,
 	// the routers passed, the port by which a network between two routers was entered, and all
 	// ports to which the packet went or would have gone. Changes of chains, groups, tables, routes
-	// and networks affect their ports and routers.
+	// and networks affect their ports and routers. Then come the addresses that filters looked up
+	// in address groups: if one joins or leaves such a group, only they are affected.
 	Touched []string
 
 	// Rewrite is nil if the packet leaves as it came in. It holds for all Outputs.

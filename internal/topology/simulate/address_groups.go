@@ -17,8 +17,9 @@ type group struct {
 	prefixes map[netip.Prefix]int // likewise, masked
 	lengths  prefixLengths        // of prefixes
 
-	users   users[*chain]
-	lookups lookups
+	users     users[*chain]
+	lookups   lookups // by decisions that name what they looked up
+	questions lookups // by others
 }
 
 // prefixLengths counts prefixes by their length, longest first.
@@ -29,12 +30,8 @@ type prefixLength struct {
 	is4     bool
 }
 
-// contains reports whether a is a member, and notes the question.
+// contains reports whether a is a member.
 func (g *group) contains(a netip.Addr) bool {
-	if !a.IsValid() {
-		return false
-	}
-	g.lookups.note(a)
 	if g.def == nil {
 		return false
 	}
@@ -115,8 +112,12 @@ func (w *World) contribute(groupID string, prefix netip.Prefix, by int) {
 	} else if changed = count(&g.prefixes, prefix, by); changed {
 		g.lengths.count(prefix, by)
 	}
-	if changed && g.lookups.mayHave(prefix) {
+	switch {
+	case !changed:
+	case g.questions.mayHave(prefix), !prefix.IsSingleIP() && g.lookups.mayHave(prefix):
 		w.touchGroup(g)
+	case g.lookups.mayHave(prefix):
+		w.affected = append(w.affected, prefix.Addr().String())
 	}
 	if by < 0 {
 		g.refs--

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -14,8 +15,8 @@ import (
 )
 
 // TestAddressSetDecidesAsList: a port lets in what a group of prefixes has, which changes by
-// blocks. Decisions are kept, as the agent keeps flows, until a port they touched is affected:
-// each, kept or new, is what a list of the prefixes says.
+// blocks. Decisions are kept, as the agent keeps flows, until something that they touched is
+// affected: each, kept or new, is what a list of the prefixes says.
 func TestAddressSetDecidesAsList(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -28,11 +29,16 @@ func TestAddressSetDecidesAsList(t *testing.T) {
 		l.port(sender)
 
 		blocks := map[int][]netip.Prefix{}
-		kept := map[netip.Addr]bool{} // whether it gets in
+		type decision struct {
+			in      bool
+			touched []string
+		}
+		kept := map[netip.Addr]decision{}
 		apply := func(kind, id string, b *topology.Bundle) {
-			if affected := l.Apply(owner(kind, id), b); slices.Contains(affected, "p1") || slices.Contains(affected, "p2") {
-				clear(kept)
-			}
+			affected := l.Apply(owner(kind, id), b)
+			maps.DeleteFunc(kept, func(_ netip.Addr, d decision) bool {
+				return slices.ContainsFunc(d.touched, func(id string) bool { return slices.Contains(affected, id) })
+			})
 		}
 		source := rapid.Custom(func(rt *rapid.T) netip.Addr {
 			return netip.AddrFrom4([4]byte{192, byte(rapid.IntRange(0, 1).Draw(rt, "b")), byte(rapid.IntRange(0, 3).Draw(rt, "c")), rapid.Byte().Draw(rt, "d")})
@@ -48,14 +54,14 @@ func TestAddressSetDecidesAsList(t *testing.T) {
 		var asked []netip.Addr
 		check := func() {
 			for _, a := range asked {
-				in, known := kept[a]
+				d, known := kept[a]
 				if !known {
-					d := l.send("p2", tcpFrom(a))
-					in = d.Verdict == flow.Forward
-					kept[a] = in
+					run := l.send("p2", tcpFrom(a))
+					d = decision{run.Verdict == flow.Forward, slices.Clone(run.Touched)}
+					kept[a] = d
 				}
-				if in != lets(a) {
-					rt.Fatalf("%v gets in: %v (kept: %v), the list says %v: %v", a, in, known, lets(a), blocks)
+				if d.in != lets(a) {
+					rt.Fatalf("%v gets in: %v (kept: %v), the list says %v: %v", a, d.in, known, lets(a), blocks)
 				}
 			}
 		}

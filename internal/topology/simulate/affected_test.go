@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -32,8 +33,8 @@ func TestAffected(t *testing.T) {
 	l.send("p3", tcp(3, 1, 1, 2))
 	p3 := machine(3, "other", "web")
 	p3.groups = []string{"other", "web"}
-	wantAffected(t, "an address that was asked for joins", l.port(p3), "p1", "p2", "p3")
-	wantAffected(t, "an address that was not asked for since leaves", l.port(machine(3, "other")), "p3")
+	wantAffected(t, "an address that was asked for joins", l.port(p3), addr(3).String(), "p3")
+	wantAffected(t, "and leaves", l.port(machine(3, "other")), addr(3).String(), "p3")
 	l.port(p3)
 	l.send("p3", tcp(3, 1, 1, 2))
 	member := func(prefix string) []string {
@@ -59,7 +60,7 @@ func TestAffected(t *testing.T) {
 	wantAffected(t, "host", l.ApplyHost("h1", &topology.Host{ID: "h1"}), "p1", "p2", "p3")
 	wantAffected(t, "a MAC that moves", l.Apply(owner("port", "a"), &topology.Bundle{
 		MACs: []topology.MACEntry{{NetworkID: "net", MAC: mac(1), PortID: "p2"}}}), "p1")
-	wantAffected(t, "a port goes", l.Apply(owner("port", "p3"), nil), "p3")
+	wantAffected(t, "a port goes whose address was asked for", l.Apply(owner("port", "p3"), nil), addr(3).String(), "p3")
 	wantAffected(t, "what is gone goes again", l.Apply(owner("port", "p3"), nil))
 	l.group("other", allowFrom("friends", "friends", packet.TypeIPv4))
 	p2 := machine(2, "web", "other")
@@ -67,6 +68,27 @@ func TestAffected(t *testing.T) {
 	wantAffected(t, "a group that is asked for comes", l.group("friends"), "p2")
 	wantAffected(t, "and goes", l.Apply(owner("security-group", "friends"), nil), "p2")
 	wantAffected(t, "a network goes", l.Apply(owner("network", "net"), nil), "p1", "p2")
+}
+
+// The agent's answers to questions about neighbours are stopped by the port alone: it is affected
+// when an address that a question was filtered by joins or leaves a group.
+func TestAffectedAsker(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	l.network("net")
+	web := groupBundle("web")
+	silent := literal("silent", topology.Drop, topology.Condition{DlType: packet.TypeARP, IPAddrGroupIDSrc: "ag"})
+	web.Chains[0].Rules = append([]topology.Rule{silent}, web.Chains[0].Rules...)
+	l.Apply(owner("security-group", "web"), web)
+	l.Apply(owner("address-group", "ag"), &topology.Bundle{IPAddrGroups: []topology.IPAddrGroup{{ID: "ag"}}})
+	l.port(machine(1, "web"))
+	member := &topology.Bundle{MemberSets: []topology.MemberSet{{GroupID: "ag", Prefixes: []netip.Prefix{netip.PrefixFrom(addr(1), 32)}}}}
+	for _, b := range []*topology.Bundle{member, nil, member} {
+		if _, can := l.sim.CanAsk("p1", mac(1), addr(1)); can != (l.owners[owner("address-block", "ag/0")] == nil) {
+			t.Errorf("p1 can ask: %v", can)
+		}
+		wantAffected(t, "member", l.Apply(owner("address-block", "ag/0"), b), "p1")
+	}
 }
 
 // An object may pass from one owner to another: the new definition comes before or after the old

@@ -10,9 +10,9 @@
 // What must hold:
 //   - The caller guards the world: any number of Run at once, or one Apply, LearnMAC, ForgetMAC….
 //   - A cacheable decision stands until a later change of the world returns one of d.Touched. An
-//     agent therefore reads the epochs of the ports before Run, under the same lock, and bumps
-//     those of the affected ports and routers. Decisions of an earlier World, before a restart,
-//     must be simulated again.
+//     agent therefore reads the epochs of all tags before Run, under the same lock, and bumps
+//     those of what is affected. Decisions of an earlier World, before a restart, must be
+//     simulated again.
 //   - The state is only read. The caller stores d.NewConns, d.NewNATs and d.FirstFrag, and sends
 //     them to the hosts of d.Outputs before the packet leaves. [Memory] is a State for callers
 //     without their own.

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"net/netip"
+	"slices"
 
 	"heddle/internal/topology/packet"
 )
@@ -176,10 +177,10 @@ func (f *filters) conjunction(c *condition, p *packet.Frame, recalled bool) bool
 	if set&onSrcMAC != 0 && (macBits(p.Src)&c.srcMask == c.srcMAC) == c.inverts(onSrcMAC) {
 		return false
 	}
-	if set&onSrcGroup != 0 && c.srcGroup.contains(p.SrcIP) == c.inverts(onSrcGroup) {
+	if set&onSrcGroup != 0 && f.lookUp(c.srcGroup, p.SrcIP) == c.inverts(onSrcGroup) {
 		return false
 	}
-	if set&onDstGroup != 0 && c.dstGroup.contains(p.DstIP) == c.inverts(onDstGroup) {
+	if set&onDstGroup != 0 && f.lookUp(c.dstGroup, p.DstIP) == c.inverts(onDstGroup) {
 		return false
 	}
 	if set&rare != 0 && !f.rareMatch(c, p) {
@@ -189,6 +190,23 @@ func (f *filters) conjunction(c *condition, p *packet.Frame, recalled bool) bool
 		return false
 	}
 	return set&onForward == 0 || !f.isReturn()
+}
+
+// lookUp reports whether a is a member of g. What rests on a question's answer is no flow, and is
+// stopped by its port alone.
+func (f *filters) lookUp(g *group, a netip.Addr) bool {
+	switch {
+	case !a.IsValid():
+		return false
+	case f.isQuestion():
+		g.questions.note(a)
+	default:
+		g.lookups.note(a)
+		if !slices.Contains(f.dec.lookups, a) {
+			f.dec.lookups = append(f.dec.lookups, a)
+		}
+	}
+	return g.contains(a)
 }
 
 func (f *filters) isReturn() bool { return f.generated || f.tracker.isReturn() }

@@ -7,9 +7,9 @@ import (
 )
 
 // lookups remembers, with false positives, the addresses that decisions have looked up in a group.
-// Others can join or leave without touching any port: a new port of a large group that refers to
-// itself costs nothing, nor does a prefix from which no packet came. Simulations write it, hence
-// the atomics.
+// Others can join or leave without stopping any: a new port of a large group that refers to itself
+// costs nothing, nor does a prefix from which no packet came. Simulations write it, hence the
+// atomics.
 type lookups struct{ filter atomic.Pointer[lookupFilter] } // nil before the first
 
 // lookupFilter is a Bloom filter of addresses, and of the prefixes of lookupLengths they are in.

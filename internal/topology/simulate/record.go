@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,11 +15,12 @@ import (
 type record struct {
 	flow.Decision
 	explain bool
-	aside   bool // the packet itself has come to its end: an answer to it is on its way
+	lookups []netip.Addr // addresses that were looked up in groups
+	aside   bool         // the packet itself has come to its end: an answer to it is on its way
 }
 
 func (d *record) reset(explain bool) {
-	*d = record{explain: explain, Decision: flow.Decision{
+	*d = record{explain: explain, lookups: d.lookups[:0], Decision: flow.Decision{
 		Outputs: d.Outputs[:0], Emit: d.Emit[:0], Drops: d.Drops[:0], Touched: d.Touched[:0], NewConns: d.NewConns[:0],
 		NATs: d.NATs[:0], NewNATs: d.NewNATs[:0], Limits: d.Limits[:0], MissingNATs: d.MissingNATs[:0], Meters: d.Meters[:0], Logged: d.Logged[:0], Conflicts: d.Conflicts[:0], Warnings: d.Warnings[:0], Walk: d.Walk[:0],
 	}}

@@ -291,7 +291,7 @@ func (s *Simulator) local(r *router) {
 // originate sends a packet of the virtual network's own on its way. What becomes of it is no part
 // of the decision, if there is one already.
 func (s *Simulator) originate(frame []byte, send func()) {
-	touched, unkeyed, aside := slices.Clone(s.dec.Touched), s.unkeyed, s.dec.aside
+	touched, lookups, unkeyed, aside := slices.Clone(s.dec.Touched), s.dec.lookups, s.unkeyed, s.dec.aside
 	if err := packet.Decode(frame, &s.own); err != nil {
 		s.dec.errorDrop(s.dec.Device, "built a wrong packet: "+err.Error())
 		return
@@ -300,7 +300,7 @@ func (s *Simulator) originate(frame []byte, send func()) {
 	s.way = way{raw: frame, quote: s.own.Quote}
 	s.filters.reset(&s.own, nil)
 	send()
-	s.dec.Touched, s.unkeyed, s.dec.aside = append(s.dec.Touched[:0], touched...), unkeyed, aside
+	s.dec.Touched, s.dec.lookups, s.unkeyed, s.dec.aside = append(s.dec.Touched[:0], touched...), lookups, unkeyed, aside
 }
 
 // ask asks the neighbours of port q for a MAC address; the packet waits for the answer.

@@ -173,6 +173,9 @@ func (s *Simulator) conclude() {
 	if d.Verdict == flow.ErrorDrop {
 		d.Learn, d.LearnNeighbour = nil, nil
 	}
+	for _, a := range d.lookups {
+		d.Touched = append(d.Touched, a.String())
+	}
 	d.Cacheable = s.cacheable()
 }
 

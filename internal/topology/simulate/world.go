@@ -102,8 +102,9 @@ func (w *World) Empty() bool {
 }
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
-// of the ports and routers whose decisions may change: all others stand. The cost follows the
-// difference and the number of those ports. The world keeps b.
+// of the ports and routers whose decisions may change, and addresses that decisions have looked up
+// in groups: all other decisions stand. The cost follows the difference and the number of those
+// ports. The world keeps b.
 func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []string) {
 	old := w.owners[owner]
 	if old == nil {
@@ -302,6 +303,7 @@ func (w *World) touchChain(c *chain) {
 // touchGroup touches the ports whose filters ask for members of the group.
 func (w *World) touchGroup(g *group) {
 	g.lookups.clear()
+	g.questions.clear()
 	for c := range g.users {
 		w.touchChain(c)
 	}
