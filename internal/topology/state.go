@@ -38,11 +38,20 @@ type TunnelKeys struct {
 	WireguardNext []byte `json:"wireguardNext,omitempty"`
 }
 
-// PoolMember reports that a host's agent in a XenAPI pool is alive. It has more fields.
-type PoolMember struct {
+// PoolHost reports that a host's agent in a XenAPI pool is alive. It has more fields.
+type PoolHost struct {
 	Host    string    `json:"host"` // as the XenAPI refers to it
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
+}
+
+// MemberHealth is the newest verdict of a health monitor's checks of a pool's member, reported by
+// the host that runs them.
+type MemberHealth struct {
+	MemberID string    `json:"memberId"`
+	HostID   string    `json:"hostId"`
+	Status   string    `json:"status"` // MemberActive or MemberInactive
+	Since    time.Time `json:"since"`
 }
 
 // PortState reports that a bound port's interface is present and served by its host.

@@ -492,6 +492,13 @@ type Bundle struct {
 	Meters       []Meter          `json:"meters,omitempty"`
 	Loggers      []Logger         `json:"loggers,omitempty"`
 	LocalIPs     []LocalIP        `json:"localIPs,omitempty"`
+
+	LoadBalancers     []LoadBalancer     `json:"loadBalancers,omitempty"`
+	Pools             []Pool             `json:"pools,omitempty"`
+	PoolMembers       []PoolMember       `json:"poolMembers,omitempty"`
+	Vips              []Vip              `json:"vips,omitempty"`
+	HealthMonitors    []HealthMonitor    `json:"healthMonitors,omitempty"`
+	ServiceContainers []ServiceContainer `json:"serviceContainers,omitempty"`
 }
 
 // Logger asks for a record of each decision of ports' filters of security groups (services §9.2):

@@ -424,7 +424,7 @@ func (s *service) admit(r records.Reader, hash string, ask *joinRequest) (a admi
 // that has it would be cut off. The machine itself has the key with which it joined.
 func checkReplaceable(r records.Reader, h *topology.Host, key, previous string) error {
 	_, overlayErr := schema.HostStates.Get(r, h.ID) // a transaction guards what Get reads
-	_, poolErr := schema.PoolMembers.Get(r, schema.XenRef(h.ID))
+	_, poolErr := schema.PoolHosts.Get(r, schema.XenRef(h.ID))
 	if overlayErr != nil && poolErr != nil {
 		return nil
 	}

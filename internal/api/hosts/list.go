@@ -53,7 +53,7 @@ func view(r records.Reader, h *topology.Host) hostView {
 	if c, ok := cutOffs.Peek(r, h.ID); ok {
 		v.CutOff = c.Reason
 	}
-	if m, ok := schema.PoolMembers.Peek(r, schema.XenRef(h.ID)); ok {
+	if m, ok := schema.PoolHosts.Peek(r, schema.XenRef(h.ID)); ok {
 		if !v.Alive {
 			v.Alive, v.Version, v.StartedAt = true, m.Version, &m.Started
 		}

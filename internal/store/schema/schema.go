@@ -325,8 +325,8 @@ var (
 	// TunnelKeys are under no lease: they count until the host publishes others or is removed.
 	TunnelKeys = records.NewTable("tunnel-keys", StatePrefix+"*/tunnel-keys", func(k *topology.TunnelKeys) string { return k.HostID })
 
-	// PoolMembers has the hosts that are alive in a XenAPI pool; the id is XenRef of the host's.
-	PoolMembers = records.NewTable("pool-member", XenPrefix+"state/*/alive", func(m *topology.PoolMember) string { return m.Host })
+	// PoolHosts has the hosts that are alive in a XenAPI pool; the id is XenRef of the host's.
+	PoolHosts = records.NewTable("pool-host", XenPrefix+"state/*/alive", func(m *topology.PoolHost) string { return m.Host })
 
 	// PortStates has the ports that are served: "<host>/<port>".
 	PortStates = records.NewTable("port-state", StatePrefix+"*/ports/",
@@ -355,6 +355,11 @@ var (
 		records.Index("address", func(b *topology.NATBlock) []string { return []string{NATAddress(b.DeviceID, b.Address)} }),
 		records.Index("host", func(b *topology.NATBlock) []string { return []string{b.HostID} }))
 
+	// MemberHealths are "<host>/<member>".
+	MemberHealths = records.NewTable("member-health", StatePrefix+"*/pool-members/",
+		func(h *topology.MemberHealth) string { return h.HostID + "/" + h.MemberID },
+		records.Index("member", func(h *topology.MemberHealth) []string { return []string{h.MemberID} }))
+
 	// TraceAnswers are "<host>/<request>".
 	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
@@ -375,7 +380,7 @@ func AliveHosts(r records.Reader) int {
 	alive := 0
 	for h := range Hosts.All(r) {
 		_, virtual := HostStates.Peek(r, h.ID)
-		_, pool := PoolMembers.Peek(r, XenRef(h.ID))
+		_, pool := PoolHosts.Peek(r, XenRef(h.ID))
 		if virtual || pool {
 			alive++
 		}
@@ -401,6 +406,6 @@ func All() []snapshot.Table {
 		AutoTopologies,
 		BGPSpeakers, BGPPeers,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
-		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
+		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, TraceAnswers, TraceRequests,
 	}
 }
