@@ -67,7 +67,7 @@ func TestNetworkOfOneSegment(t *testing.T) {
 		`{"segments":[{"provider:segmentation_id":9}]}`:                                  refused + "network_type required.",
 		`{"segments":[` + vlanOnTrunk + `],"provider:network_type":"vlan"}`:              "SegmentsSetInConjunctionWithProviders: Segments and provider values cannot both be set.",
 		`{"segments":[{"provider:network_type":"vlan","provider:segmentation_id":8}]}`:   refused + "segmentation_id requires physical_network for VLAN provider network.",
-		`{"segments":[{"provider:network_type":"vxlan"},{"provider:network_type":"x"}]}`: "HTTPBadRequest: Invalid input for segments. Reason: 2 segments are not supported: this server has no networks of several segments yet.",
+		`{"segments":[{"provider:network_type":"vxlan"},{"provider:network_type":"x"}]}`: "HTTPBadRequest: Invalid input for segments. Reason: 2 segments are not supported: a network is one LAN or one overlay, and so has one segment.",
 	} {
 		_, err := w.create(w.admin, neutron.Networks, text)
 		w.expect(err, want)

@@ -2,11 +2,6 @@ package neutron
 
 import "strings"
 
-// What is missing to give later attributes another value, as the refusal says it.
-const (
-	noSegments = "this server has no networks of several segments yet"
-)
-
 func networkTable() *Table[NetworkView] {
 	std := func(o *NetworkView) *Standard { return &o.Standard }
 	cols := []column[NetworkView]{
@@ -116,7 +111,7 @@ func networkSegments(v any) (any, error) {
 	case !ok:
 		return nil, reasonf("'%s' is not a list", pyText(v))
 	case len(list) > 1:
-		return nil, reasonf("%d segments are not supported: %s", len(list), noSegments)
+		return nil, reasonf("%d segments are not supported: a network is one LAN or one overlay, and so has one segment", len(list))
 	case len(list) == 0:
 		return nil, nil
 	}

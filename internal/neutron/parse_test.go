@@ -79,7 +79,7 @@ func TestParseRefuses(t *testing.T) {
 		{net, neutron.Update, `{"foo":1}`, "HTTPBadRequest", "Unrecognized attribute(s) 'foo'"},
 		{net, neutron.Create, `{"qos_policy_id":"x"}`, "HTTPBadRequest", "Invalid input for qos_policy_id. Reason: 'x' is not a valid UUID."},
 		{net, neutron.Create, `{"availability_zone_hints":"z"}`, "HTTPBadRequest", "Invalid input for availability_zone_hints. Reason: 'z' is not a list."},
-		{net, neutron.Create, `{"segments":[{},{}]}`, "HTTPBadRequest", "Invalid input for segments. Reason: 2 segments are not supported: this server has no networks of several segments yet."},
+		{net, neutron.Create, `{"segments":[{},{}]}`, "HTTPBadRequest", "Invalid input for segments. Reason: 2 segments are not supported: a network is one LAN or one overlay, and so has one segment."},
 
 		{sub, neutron.Create, `{"cidr":"10.21.0.0/24"}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'ip_version' not specified"},
 		{sub, neutron.Create, `{"ip_version":4}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'network_id' not specified"},
