@@ -26,6 +26,9 @@ const (
 	kindLog            = "log"
 	kindFirewall       = "firewall"
 
+	kindLoggingResource = "logging-resource"
+	kindFirewallLog     = "firewall-log"
+
 	kindFirewallGroup       = "firewall-group"
 	kindFirewallGroupPolicy = "firewall-group-policy"
 

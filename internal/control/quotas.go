@@ -26,9 +26,11 @@ const (
 	quotaFirewallGroup  = "firewall_group"
 	quotaFirewallPolicy = "firewall_policy" // of FWaaS v1 and v2 together, as rules
 	quotaFirewallRule   = "firewall_rule"
+	quotaFirewallLog    = "firewall_log"
 	quotaRBACPolicy     = "rbac_policy"
 
 	quotaAddressGroup = "address_group"
+	quotaAddressScope = "address_scope"
 )
 
 // slack is the distance from a limit within which creates of a project wait for each other. It
@@ -75,10 +77,14 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.FirewallPolicies.CountBy(r, "project", project) + schema.FirewallGroupPolicies.CountBy(r, "project", project)
 	case quotaFirewallRule:
 		return schema.FirewallRules.CountBy(r, "project", project) + schema.FirewallGroupRules.CountBy(r, "project", project)
+	case quotaFirewallLog:
+		return schema.FirewallLogs.CountBy(r, "project", project)
 	case quotaRBACPolicy:
 		return schema.RBACPolicies.CountBy(r, "project", project)
 	case quotaAddressGroup:
 		return schema.AddressGroups.CountBy(r, "project", project)
+	case quotaAddressScope:
+		return schema.AddressScopes.CountBy(r, "project", project)
 	case quotaRule:
 		n := 0
 		for g := range schema.SecurityGroups.By(r, "project", project) {

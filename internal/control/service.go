@@ -55,6 +55,7 @@ type resources struct {
 	firewallRules    firewallRules
 	firewallPolicies firewallPolicies
 	firewalls        firewalls
+	loggingResources loggingResources
 
 	subnetPools   subnetPools
 	addressScopes addressScopes
@@ -101,6 +102,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.logs = logs{newLogs(s)}
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
 	s.firewalls = firewalls{newFirewalls(s)}
+	s.loggingResources = loggingResources{newLoggingResources(s)}
 	s.subnetPools, s.addressScopes = subnetPools{newSubnetPools(s)}, addressScopes{newAddressScopes(s)}
 	s.firewallGroups = firewallGroups{newFirewallGroups(s)}
 	s.addressGroups = addressGroups{newAddressGroups(s)}

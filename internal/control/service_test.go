@@ -128,6 +128,7 @@ func (w *world) on(r neutron.Resource) operations {
 
 		neutron.Routers:     anyOf(w.Routers().Operations),
 		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.PortForwardings: anyOf(w.PortForwardings("")), neutron.Firewalls: anyOf(w.Firewalls()),
+		neutron.LoggingResources: anyOf(w.LoggingResources()),
 		neutron.NDPProxies:       anyOf(w.NDPProxies()),
 		neutron.FirewallPolicies: anyOf(w.FirewallPolicies()), neutron.FirewallRules: anyOf(w.FirewallRules()),
 		neutron.FirewallGroups: anyOf(w.FirewallGroups()), neutron.FirewallGroupPolicies: anyOf(w.FirewallGroupPolicies()),

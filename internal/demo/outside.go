@@ -2,10 +2,13 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -178,7 +181,7 @@ func (d *demo) showFirewall(ctx context.Context, c *cast, w *wayOut) error {
 		return err
 	}
 	defer func() { _ = c.blue.Forbid(context.WithoutCancel(ctx), rule) }() // goes with its group otherwise
-	deny, err := d.fence(ctx, c, w, port)
+	deny, log, err := d.fence(ctx, c, w, port)
 	if err != nil {
 		return err
 	}
@@ -197,26 +200,61 @@ func (d *demo) showFirewall(ctx context.Context, c *cast, w *wayOut) error {
 	})
 	d.checkChange(ctx, "rule that denies it enabled while it flows: it stops", inForce, enable(true), udp.StopsAfter)
 	d.check("TCP from outside to a1 meanwhile", "a1 answered", func() (string, error) { return d.outside.ask(ctx, w.public.Address(false), allowedPort) })
+	d.check("firewall log: what is refused is recorded on the host where it comes in", fmt.Sprintf("DROP, to port %d", port), func() (string, error) { return d.recorded(ctx, log) })
 	d.checkChange(ctx, "rule disabled again: it flows", inForce, enable(false), udp.FlowsAfter)
 	return nil
 }
 
+// recorded waits for a record of a firewall's logging resource in a file of a host, and returns
+// what the first one says.
+func (d *demo) recorded(ctx context.Context, resource string) (says string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err = netlab.Until(ctx, "a record", func() (bool, error) {
+		files, err := filepath.Glob(filepath.Join(d.lab.Dir, "*", lab.LogDir, "firewall", resource+".log"))
+		if err != nil || len(files) == 0 {
+			return false, err
+		}
+		text, err := os.ReadFile(files[0])
+		line, _, whole := strings.Cut(string(text), "\n")
+		if err != nil || !whole {
+			return false, err
+		}
+		var record struct {
+			Event string `json:"event"`
+			Port  int    `json:"dport"`
+		}
+		err = json.Unmarshal([]byte(line), &record)
+		says = fmt.Sprintf("%s, to port %d", record.Event, record.Port)
+		return true, err
+	})
+	return says, err
+}
+
 // fence gives the router a firewall that allows all, with a rule against a UDP port that is
-// disabled.
-func (d *demo) fence(ctx context.Context, c *cast, w *wayOut, port int) (deny string, err error) {
+// disabled, and a logging resource for what it drops.
+func (d *demo) fence(ctx context.Context, c *cast, w *wayOut, port int) (deny, log string, err error) {
 	if deny, err = c.make(ctx, d, "firewall_rule", map[string]any{"name": "deny", "protocol": "udp", "destination_port": fmt.Sprint(port), "action": "deny", "enabled": false}); err != nil {
-		return "", err
+		return "", "", err
 	}
 	allow, err := c.make(ctx, d, "firewall_rule", map[string]any{"name": "allow", "action": "allow"})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	policy, err := c.make(ctx, d, "firewall_policy", map[string]any{"name": "blue", "firewall_rules": []string{deny, allow}})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	_, err = c.make(ctx, d, "firewall", map[string]any{"name": "blue", "firewall_policy_id": policy, "router_ids": []string{w.router.ID}})
-	return deny, err
+	firewall, err := c.make(ctx, d, "firewall", map[string]any{"name": "blue", "firewall_policy_id": policy, "router_ids": []string{w.router.ID}})
+	if err != nil {
+		return "", "", err
+	}
+	resources := []string{"logging", "logging_resources"}
+	if log, err = c.post(ctx, d, "logging_resource", resources, map[string]any{"name": "blue", "enabled": true}); err != nil {
+		return "", "", err
+	}
+	_, err = c.post(ctx, d, "firewall_log", append(resources, log, "firewall_logs"), map[string]any{"firewall_id": firewall, "fw_event": "DROP"})
+	return deny, log, err
 }
 
 // make creates an object of FWaaS as tenant blue, for which the client library has no calls.
@@ -225,10 +263,15 @@ func (c *cast) make(ctx context.Context, d *demo, kind string, fields map[string
 	if strings.HasSuffix(kind, "y") {
 		collection = strings.TrimSuffix(kind, "y") + "ies"
 	}
+	return c.post(ctx, d, kind, []string{"fw", collection}, fields)
+}
+
+// post creates an object of a collection.
+func (c *cast) post(ctx context.Context, d *demo, kind string, collection []string, fields map[string]any) (id string, err error) {
 	var made map[string]struct {
 		ID string `json:"id"`
 	}
-	url := c.blue.API.ServiceURL("fw", collection)
+	url := c.blue.API.ServiceURL(collection...)
 	if _, err := c.blue.API.Post(ctx, url, map[string]any{kind: fields}, &made, nil); err != nil {
 		return "", fmt.Errorf("%s: %w", kind, err)
 	}

@@ -21,6 +21,8 @@ const (
 	// ServerIP is the server's address on the underlay, from the documentation range (RFC 5737).
 	ServerIP = "192.0.2.1"
 	// TelemetryAddr is the address of health and metrics of every process, in its own namespace.
+	// LogDir is the directory of Neutron's logs, below that of a host's agent.
+	LogDir        = "logs"
 	TelemetryAddr = "127.0.0.1:9697"
 	// StartTimeout bounds the start of a process.
 	StartTimeout = 30 * time.Second
@@ -131,7 +133,7 @@ func (l *Lab) Join(ctx context.Context, h *Host) error {
 func (l *Lab) StartAgent(ctx context.Context, h *Host, more ...string) (err error) {
 	roles := h.Roles
 	if len(roles) == 0 {
-		roles = []string{"--overlay", "--tunnel-ip", h.IP, "--max-flows", strconv.Itoa(h.MaxFlows)}
+		roles = []string{"--overlay", "--tunnel-ip", h.IP, "--max-flows", strconv.Itoa(h.MaxFlows), "--log-dir", filepath.Join(l.Dir, h.Name, LogDir)}
 	}
 	args := append([]string{"agent", "--name", h.Name, "--state", filepath.Join(l.Dir, h.Name), "--metrics", TelemetryAddr}, roles...)
 	h.Agent, err = l.Start(ctx, h.NS, h.Name, append(args, more...)...)

@@ -49,6 +49,8 @@ type Tables struct {
 	MeteringLabels     *Table[MeteringLabel]
 	MeteringLabelRules *Table[MeteringLabelRule]
 	Logs               *Table[Log]
+	LoggingResources   *Table[LoggingResourceView]
+	FirewallLogs       *Table[FirewallLog]
 	LoggableResources  *Table[LoggableResource]
 	IPAvailabilities   *Table[IPAvailability]
 	PortBindings       *Table[PortBindingView]
@@ -103,6 +105,8 @@ func NewTables(dnsDomain string) *Tables {
 		MeteringLabels:     meteringLabelTable(),
 		MeteringLabelRules: meteringLabelRuleTable(),
 		Logs:               logTable(),
+		LoggingResources:   loggingResourceTable(),
+		FirewallLogs:       firewallLogTable(),
 		LoggableResources:  loggableResourceTable(),
 		IPAvailabilities:   ipAvailabilityTable(),
 		PortBindings:       portBindingTable(),
@@ -158,6 +162,8 @@ var attributeTables = func() [len(names)][]*Attribute {
 		MeteringLabels:     t.MeteringLabels.attributes(),
 		MeteringLabelRules: t.MeteringLabelRules.attributes(),
 		Logs:               t.Logs.attributes(),
+		LoggingResources:   t.LoggingResources.attributes(),
+		FirewallLogs:       t.FirewallLogs.attributes(),
 		LoggableResources:  t.LoggableResources.attributes(),
 		IPAvailabilities:   t.IPAvailabilities.attributes(),
 		PortBindings:       t.PortBindings.attributes(),

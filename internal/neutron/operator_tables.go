@@ -51,7 +51,7 @@ func QuotaNames() []string {
 // UnlistedQuotaNames returns the quotas that can be set too, and are answered once a project has a
 // limit of its own: the reference does not have these resources.
 func UnlistedQuotaNames() []string {
-	return []string{"address_group", "firewall", "firewall_group", "firewall_policy", "firewall_rule"}
+	return []string{"address_group", "address_scope", "firewall", "firewall_group", "firewall_log", "firewall_policy", "firewall_rule"}
 }
 
 // quotaAttributes returns the rows of a quota: one limit each.

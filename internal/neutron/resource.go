@@ -23,6 +23,8 @@ const (
 	MeteringLabelRules
 	Logs
 	LoggableResources
+	LoggingResources
+	FirewallLogs
 	IPAvailabilities
 	PortBindings
 	Trunks
@@ -80,6 +82,8 @@ var names = [...]struct{ name, collection, class string }{
 	MeteringLabels:     {"metering_label", "metering_labels", "MeteringLabel"},
 	MeteringLabelRules: {"metering_label_rule", "metering_label_rules", "MeteringLabelRule"},
 	Logs:               {"log", "logs", "LogResource"},
+	LoggingResources:   {"logging_resource", "logging_resources", "LoggingResource"},
+	FirewallLogs:       {"firewall_log", "firewall_logs", "FirewallLog"},
 	LoggableResources:  {"loggable_resource", "loggable_resources", "LoggableResource"},
 	IPAvailabilities:   {"network_ip_availability", "network_ip_availabilities", "Network"},
 	PortBindings:       {"binding", "bindings", "PortBinding"},
@@ -159,8 +163,8 @@ func (r Resource) isQoSRule() bool {
 func (r Resource) isQoSAlias() bool { return r.isQoSRule() && r >= QoSBandwidthLimitAliases }
 
 // Path returns where the API has the collection, below /v2.0; of bindings, below their port, of
-// port forwardings below their floating IP, of associations of local IPs below the local IP, and of
-// rules of QoS policies below the policy.
+// port forwardings below their floating IP, of associations of local IPs below the local IP, of
+// rules of QoS policies below the policy, and of firewall logs below their logging resource.
 func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools, NDPProxies, AvailabilityZones, ServiceProfiles, SegmentRanges:
@@ -169,6 +173,10 @@ func (r Resource) Path() string {
 		return "/metering/" + strings.ReplaceAll(r.Collection(), "_", "-")
 	case Logs, LoggableResources:
 		return "/log/" + strings.ReplaceAll(r.Collection(), "_", "-")
+	case LoggingResources:
+		return "/logging/" + r.Collection()
+	case FirewallLogs:
+		return "/" + r.Collection()
 	case FirewallRules, FirewallPolicies, Firewalls:
 		return "/fw/" + r.Collection()
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
@@ -223,6 +231,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Metering label '%s' does not exist.", id)
 	case MeteringLabelRules:
 		return Errorf(NotFound, typ, "Metering label rule '%s' does not exist.", id)
+	case LoggingResources:
+		return Errorf(NotFound, typ, "Logging resource %s does not exist", id)
+	case FirewallLogs:
+		return Errorf(NotFound, typ, "Firewall log %s does not exist", id)
 	case Logs:
 		return Errorf(NotFound, typ, "Log resource %s could not be found.", id)
 	case FirewallRules:

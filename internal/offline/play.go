@@ -214,7 +214,7 @@ func (p *play) step(n node) (carried bool, err error) {
 	case err != nil:
 		return false, err
 	}
-	_, unmet, err := p.live.compare(o, got.deliveries)
+	_, unmet, err := p.live.compare(o, got.deliveries, want.Logs)
 	if err == nil && len(unmet) > len(want.unmet) {
 		err = fmt.Errorf("between hosts: got %v, dropped %v: %v", got.deliveries, got.drops, unmet)
 	}

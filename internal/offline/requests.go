@@ -32,6 +32,8 @@ func checkAttributes(r neutron.Resource, data object) error {
 		known = append(known, attrGatewayPort)
 	case neutron.PortForwardings:
 		known = append(known, forwardedFloatingIP)
+	case neutron.FirewallLogs:
+		known = append(known, loggingResource, loggingResourceID)
 	}
 	if _, err := data.object(known...); err != nil {
 		return err
@@ -66,8 +68,11 @@ const groupRules = "security_group_rules"
 
 // create makes an object.
 func (w *world) create(k *kind, id string, data object) error {
-	if k.Resource == neutron.Routers {
+	switch k.Resource {
+	case neutron.Routers:
 		return w.createRouter(k, id, data)
+	case neutron.FirewallLogs:
+		return w.createFirewallLog(k, id, data)
 	}
 	v, err := w.newValues(k, id, data)
 	if err != nil {
@@ -173,8 +178,11 @@ func (w *world) update(k *kind, id string, data object) error {
 	if err != nil {
 		return err
 	}
-	if k.Resource == neutron.FloatingIPs {
+	switch k.Resource {
+	case neutron.FloatingIPs:
 		data.fields = associated(data.fields, stored)
+	case neutron.FirewallLogs:
+		data = withoutLoggingResource(data)
 	}
 	v, err := neutron.Parse(administrator(), k.Resource, neutron.Update, request(k, neutron.Update, data.fields, stored))
 	if err != nil {

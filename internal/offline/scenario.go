@@ -18,6 +18,7 @@ type scenario struct {
 	world                                                      *world
 	networks, scopes, pools, subnets, addresses, groups, ports *section
 	routing                                                    routing
+	firewallLogs                                               *section
 	nameOf                                                     map[string]string // id → name
 	placement
 	carriers
@@ -104,6 +105,7 @@ func newScenario(w *world, p placement) *scenario {
 	}
 	s.trunking = newTrunking(s, w)
 	s.routing = newRouting(s, w)
+	s.firewallLogs = newFirewallLogs(s, w)
 	return s
 }
 
@@ -195,7 +197,7 @@ func (sec *section) find(n node) (string, error) {
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
 	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
-		"firewall_groups"},
+		"firewall_groups", "firewall_logs"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
@@ -221,7 +223,7 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
 		{"firewalls", s.addFirewall},
-		{"firewall_groups", s.addFirewallGroup},
+		{"firewall_groups", s.addFirewallGroup}, {"firewall_logs", s.addFirewallLog},
 	} {
 		list, err := o.get(part.name).list()
 		if err != nil {
@@ -411,6 +413,8 @@ func (s *scenario) update(n node) error {
 	switch {
 	case o.has("host"):
 		return s.updateHost(n)
+	case o.has("firewall_log"):
+		return s.updateFirewallLog(n)
 	case o.has("firewall"): // before those that it names
 		return s.updateFirewall(n)
 	case o.has("firewall_group"):
@@ -436,7 +440,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, trunk or host")
+	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, firewall_log, trunk or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

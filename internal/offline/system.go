@@ -115,6 +115,7 @@ type passage struct {
 	drops      []dropped
 	ends       []flow.Dropped // drops, as the simulator names them
 	walk       []flow.Step
+	logs       []logged
 }
 
 // carry puts a frame on a port as its machine does, and lets frames go on that have waited for it.
@@ -142,6 +143,7 @@ func (p *passage) add(other passage) {
 	p.drops = append(p.drops, other.drops...)
 	p.ends = append(p.ends, other.ends...)
 	p.walk = append(p.walk, other.walk...)
+	p.logs = append(p.logs, other.logs...)
 }
 
 // pass walks a frame through the network, and reports whether it waits for its next hop. What it
@@ -186,7 +188,11 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 			Device: y.words(step.Device), Chain: y.chains[step.Chain], Rule: y.rules[step.Rule], Text: y.words(step.Text),
 		})
 	}
-	waits = d.Verdict == flow.Postponed
+	if waits = d.Verdict == flow.Postponed; !waits {
+		for i := range d.Logged {
+			p.logs = append(p.logs, y.newLogged(&d.Logged[i]))
+		}
+	}
 	for _, copied := range onLAN {
 		there, waitsThere := y.pass(copied.port, copied.frame)
 		p.add(there)

@@ -84,6 +84,17 @@ func (l *lines) topology(v *topology.View) {
 	for _, x := range inOrder(v.Limits) {
 		l.add("  limits %s: %s", x.ID, x)
 	}
+	for _, r := range inOrder(v.LoggingResources) {
+		state := "not enabled"
+		if r.Enabled {
+			state = "enabled"
+		}
+		l.add("  logging resource %s, %s", r.ID, state)
+		for _, id := range r.LoggerIDs {
+			x := v.RuleLoggers[id]
+			l.add("    log %s: %s of chain %s", id, x.Event, v.Chains[x.ChainID].Name)
+		}
+	}
 	for _, g := range inOrder(v.IPAddrGroups) {
 		l.add("  address group %s %q", g.ID, g.Name)
 		for _, a := range g.IPAddrPorts {

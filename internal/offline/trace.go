@@ -44,6 +44,7 @@ type tracedStep struct {
 	Captured   map[string]any `json:"captured"`
 	Drops      []dropped      `json:"drops"`
 	Walk       []flow.Step    `json:"walk"`
+	Logs       []logged       `json:"logs,omitempty"`
 	what       string
 	unmet      []string // expectations that failed, as the file has them
 }
@@ -208,7 +209,7 @@ func newRun(s *system, o object, carry carry) (*run, error) {
 // readStep reads the fields of a step, and what it says about captured values.
 func (r *run) readStep(n node) (object, error) {
 	o, err := n.object("send", "expect", "expect_any_of", "expect_contains", "expect_none_at", "repeat",
-		"expect_ports_all", "update", "vars", "distinct")
+		"expect_ports_all", "expect_logs", "update", "vars", "distinct")
 	if err != nil {
 		return o, err
 	}
@@ -240,10 +241,10 @@ func (r *run) step(n node) (tracedStep, error) {
 		return tracedStep{}, err
 	}
 	done := tracedStep{
-		Deliveries: nonNil(p.deliveries), Captured: map[string]any{}, Drops: nonNil(p.drops), Walk: nonNil(p.walk), what: what,
+		Deliveries: nonNil(p.deliveries), Captured: map[string]any{}, Drops: nonNil(p.drops), Walk: nonNil(p.walk), Logs: p.logs, what: what,
 	}
 	before := maps.Clone(r.captured)
-	if done.OK, done.unmet, err = r.compare(o, p.deliveries); err != nil {
+	if done.OK, done.unmet, err = r.compare(o, p.deliveries, p.logs); err != nil {
 		return done, err
 	}
 	for name, value := range r.captured {
@@ -353,9 +354,9 @@ func (r *run) readExpected(n node) (e expected, err error) {
 	return e, err
 }
 
-// compare holds the deliveries against the step's expectations, all of which must be met; nil if it
-// has none.
-func (r *run) compare(o object, got []delivery) (ok *bool, unmet []string, err error) {
+// compare holds deliveries and records against the step's expectations, all of which must be met;
+// nil if it has none.
+func (r *run) compare(o object, got []delivery, logs []logged) (ok *bool, unmet []string, err error) {
 	given := false
 	for _, form := range []struct {
 		field string
@@ -363,6 +364,7 @@ func (r *run) compare(o object, got []delivery) (ok *bool, unmet []string, err e
 	}{
 		{"expect", r.exactly}, {"expect_any_of", r.anyOf}, {"expect_contains", r.containing},
 		{"expect_none_at", r.noneAt}, {"expect_ports_all", r.portsAll},
+		{"expect_logs", func(n node, _ []delivery) (bool, error) { return r.compareLogs(n, logs) }},
 	} {
 		want := o.get(form.field)
 		if want.null() {

@@ -66,6 +66,9 @@ func (l *lines) tracedStep(number int, s *tracedStep) {
 	for _, d := range s.Drops {
 		l.add("  dropped by %s: %s", d.Device, d.Reason)
 	}
+	for _, r := range s.Logs {
+		l.add("  logged by %s", r)
+	}
 	for _, want := range s.unmet {
 		l.add("  unmet: %s", want)
 	}

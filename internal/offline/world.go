@@ -108,6 +108,8 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.PortForwardings, s.PortForwardings("")),
 		kindOf(w, tables.NDPProxies, s.NDPProxies()),
 		kindOf(w, tables.Firewalls, s.Firewalls()),
+		kindOf(w, tables.LoggingResources, s.LoggingResources()),
+		kindOf(w, tables.FirewallLogs, s.FirewallLogs("")),
 		kindOf(w, tables.FirewallGroupRules, s.FirewallGroupRules()),
 		kindOf(w, tables.FirewallGroupPolicies, s.FirewallGroupPolicies()),
 		kindOf(w, tables.FirewallGroups, s.FirewallGroups()),

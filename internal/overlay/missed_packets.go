@@ -95,11 +95,22 @@ func (e *engine) recordLogged(d *flow.Decision) {
 	}
 }
 
-// forgetLoggers closes the files of loggers of an owner that are gone.
-func (e *engine) forgetLoggers(before, after []topology.Logger) {
-	for i := range before {
-		if !slices.ContainsFunc(after, func(l topology.Logger) bool { return l.ID == before[i].ID }) {
-			e.filterLogs.Forget(before[i].ID)
+// forgetLoggers closes the files of an owner's loggers and logging resources that are gone or not
+// enabled.
+func (e *engine) forgetLoggers(before, after *topology.Bundle) {
+	for _, l := range before.Loggers {
+		if !slices.ContainsFunc(after.Loggers, func(x topology.Logger) bool { return x.ID == l.ID }) {
+			e.filterLogs.Forget(l.ID)
+		}
+	}
+	for _, l := range before.RuleLoggers {
+		if !slices.ContainsFunc(after.RuleLoggers, func(x topology.RuleLogger) bool { return x.ID == l.ID }) {
+			e.filterLogs.Forget(l.ID)
+		}
+	}
+	for _, r := range before.LoggingResources {
+		if !slices.ContainsFunc(after.LoggingResources, func(x topology.LoggingResource) bool { return x.ID == r.ID && x.Enabled }) {
+			e.filterLogs.ForgetResource(r.ID)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	f.engine.answers.rebind(&before, &after, f.opts.serves)
 	f.engine.adverts.rebind(before.Ports, after.Ports, f.opts.serves)
 	f.engine.meters.setLabels(before.Meters, after.Meters)
-	f.engine.forgetLoggers(before.Loggers, after.Loggers)
+	f.engine.forgetLoggers(&before, &after)
 	f.engine.keys.senders.change(owner, &before, &after, f.opts.serves)
 	f.attachments.limitsChanged(before.Limits, after.Limits)
 	f.attachments.rebind(before.Ports, after.Ports, f.opts)

@@ -20,9 +20,13 @@ type View struct {
 	IPAddrGroups map[string]*IPAddrGroup `json:"IPAddrGroup"`
 	Dhcps        map[string]*Dhcp        `json:"Dhcp"`
 	DhcpV6s      map[string]*DhcpV6      `json:"DhcpV6"`
-	Hosts        map[string]*Host        `json:"Host"`
-	TunnelZones  map[string]*TunnelZone  `json:"TunnelZone"`
-	Tables       Tables                  `json:"tables"`
+
+	LoggingResources map[string]*LoggingResource `json:"LoggingResource,omitempty"`
+	RuleLoggers      map[string]*RuleLogger      `json:"RuleLogger,omitempty"`
+
+	Hosts       map[string]*Host       `json:"Host"`
+	TunnelZones map[string]*TunnelZone `json:"TunnelZone"`
+	Tables      Tables                 `json:"tables"`
 }
 
 // Tables are the persistent entries of the devices' tables, each a key and its value as text.
@@ -36,7 +40,8 @@ type Tables struct {
 // Link joins the bundles of all owners, the hosts and the tunnel zones. The result does not depend
 // on their order: ids are sorted, rules as in their chain, addresses by number. Entries for missing
 // objects are left out, and so are rules that jump to missing chains, routes by missing ports or to
-// the gateways of missing subnets, and links of routers to missing ports and groups.
+// the gateways of missing subnets, loggers of missing chains, and links of routers to missing ports
+// and groups.
 func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v := &View{
 		Networks:     map[string]*Network{},
@@ -50,8 +55,12 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 		IPAddrGroups: map[string]*IPAddrGroup{},
 		Dhcps:        map[string]*Dhcp{},
 		DhcpV6s:      map[string]*DhcpV6{},
-		Hosts:        map[string]*Host{},
-		TunnelZones:  map[string]*TunnelZone{},
+
+		LoggingResources: map[string]*LoggingResource{},
+		RuleLoggers:      map[string]*RuleLogger{},
+
+		Hosts:       map[string]*Host{},
+		TunnelZones: map[string]*TunnelZone{},
 		Tables: Tables{
 			MAC:     map[string]map[uint16][][2]string{},
 			ARP:     map[string][][2]string{},
@@ -79,6 +88,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v.linkPorts()
 	v.linkPeers()
 	v.linkRoutes(bundles)
+	v.linkLoggers(bundles)
 	v.linkHosts()
 	v.sort()
 	return v
@@ -119,6 +129,10 @@ func (v *View) place(b *Bundle) {
 	for _, d := range b.DhcpV6s {
 		d.Hosts, d.RouterIfPortID, d.GatewayRouteIDs = nil, "", nil
 		v.DhcpV6s[d.ID] = &d
+	}
+	for _, r := range b.LoggingResources {
+		r.LoggerIDs = nil
+		v.LoggingResources[r.ID] = &r
 	}
 }
 
@@ -264,7 +278,7 @@ func (v *View) sort() {
 		lists = append(lists, g.PortIDs)
 	}
 	for _, c := range v.Chains {
-		lists = append(lists, c.JumpRuleIDs, c.PortInboundIDs, c.PortOutboundIDs, c.NetworkInboundIDs, c.NetworkOutboundIDs,
+		lists = append(lists, c.JumpRuleIDs, c.LoggerIDs, c.PortInboundIDs, c.PortOutboundIDs, c.NetworkInboundIDs, c.NetworkOutboundIDs,
 			c.RouterInboundIDs, c.RouterOutboundIDs, c.RouterForwardIDs)
 	}
 	for _, g := range v.IPAddrGroups {
@@ -272,6 +286,9 @@ func (v *View) sort() {
 	}
 	for _, h := range v.Hosts {
 		lists = append(lists, h.PortIDs, h.TunnelZoneIDs)
+	}
+	for _, r := range v.LoggingResources {
+		lists = append(lists, r.LoggerIDs)
 	}
 	for _, ids := range lists {
 		slices.Sort(ids)

@@ -70,7 +70,7 @@ type PoolMember struct {
 	ProtocolPort uint16     `json:"protocolPort"`
 	Weight       int        `json:"weight"`           // 0 drains: it keeps the connections that it has
 	Backup       bool       `json:"backup,omitempty"` // chosen only while no other member can be
-	// MonitorAddress and MonitorPort are what is checked in place of Address and ProtocolPort.
+	// MonitorAddress and MonitorPort, if set, are checked in place of Address and ProtocolPort.
 	MonitorAddress netip.Addr `json:"monitorAddress,omitzero"`
 	MonitorPort    uint16     `json:"monitorPort,omitempty"`
 }
@@ -103,7 +103,7 @@ const (
 	MonitorUDPConnect = "UDP-CONNECT"
 )
 
-// HealthMonitor says how the members of pools are checked. One that is down, or without a delay or
+// HealthMonitor is a way to check the members of pools. One that is down, or without a delay or
 // timeout, checks nothing.
 type HealthMonitor struct {
 	ID           string `json:"id"`

@@ -180,15 +180,17 @@ type Chain struct {
 	Rules    []Rule `json:"rules,omitempty"`
 
 	// Back-references, filled by Link only; RuleIDs lists Rules in order.
-	RuleIDs            []string `json:"ruleIds,omitzero"` // there also when empty
-	JumpRuleIDs        []string `json:"jumpRuleIds,omitempty"`
-	PortInboundIDs     []string `json:"portInboundIds,omitempty"`
-	PortOutboundIDs    []string `json:"portOutboundIds,omitempty"`
-	NetworkInboundIDs  []string `json:"networkInboundIds,omitempty"`
-	NetworkOutboundIDs []string `json:"networkOutboundIds,omitempty"`
-	RouterInboundIDs   []string `json:"routerInboundIds,omitempty"`
-	RouterOutboundIDs  []string `json:"routerOutboundIds,omitempty"`
-	RouterForwardIDs   []string `json:"routerForwardIds,omitempty"`
+	RuleIDs            []string   `json:"ruleIds,omitzero"` // there also when empty
+	LoggerIDs          []string   `json:"loggerIds,omitempty"`
+	Metadata           []Metadata `json:"metadata,omitempty"` // of its loggers
+	JumpRuleIDs        []string   `json:"jumpRuleIds,omitempty"`
+	PortInboundIDs     []string   `json:"portInboundIds,omitempty"`
+	PortOutboundIDs    []string   `json:"portOutboundIds,omitempty"`
+	NetworkInboundIDs  []string   `json:"networkInboundIds,omitempty"`
+	NetworkOutboundIDs []string   `json:"networkOutboundIds,omitempty"`
+	RouterInboundIDs   []string   `json:"routerInboundIds,omitempty"`
+	RouterOutboundIDs  []string   `json:"routerOutboundIds,omitempty"`
+	RouterForwardIDs   []string   `json:"routerForwardIds,omitempty"`
 }
 
 // Rule types and actions (midonet-topology §3.2).
@@ -491,7 +493,11 @@ type Bundle struct {
 	MemberSets   []MemberSet      `json:"memberSets,omitempty"`
 	Meters       []Meter          `json:"meters,omitempty"`
 	Loggers      []Logger         `json:"loggers,omitempty"`
-	LocalIPs     []LocalIP        `json:"localIPs,omitempty"`
+
+	LoggingResources []LoggingResource `json:"loggingResources,omitempty"`
+	RuleLoggers      []RuleLogger      `json:"ruleLoggers,omitempty"`
+
+	LocalIPs []LocalIP `json:"localIPs,omitempty"`
 
 	LoadBalancers     []LoadBalancer     `json:"loadBalancers,omitempty"`
 	Pools             []Pool             `json:"pools,omitempty"`
@@ -571,7 +577,8 @@ type LocalIP struct {
 // Owner names the Neutron object that a bundle belongs to.
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
-	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, firewall or qos-policy.
+	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, logging-resource, firewall-log,
+	// firewall or qos-policy.
 	// Gateways and interfaces have the id of their port.
 	Kind string
 	ID   string

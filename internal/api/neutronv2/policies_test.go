@@ -97,6 +97,9 @@ func policyCases() []policyCase {
 
 		{neutron.Logs, "own", "", logOf, name, [4]string{all, "34-44", "34-44", "34-44"}},
 		{neutron.Logs, "other's", "", logOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.LoggingResources, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
+		{neutron.LoggingResources, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.FirewallLogs, "own", "", firewallLogOf, `"description":"x"`, [4]string{all, all, reads, reads}},
 
 		{neutron.BGPSpeakers, "own", "", forAdmins(neutron.BGPSpeakers, `"local_as":1,"ip_version":4`), name, [4]string{all, "34-44", "34-44", "34-44"}},
 		{neutron.BGPSpeakers, "other's", "", forAdmins(neutron.BGPSpeakers, `"local_as":1,"ip_version":4`), name, [4]string{all, "04-44", "04-44", "04-44"}},
@@ -437,6 +440,17 @@ func policyOf(m *policyWorld, way string) (id, create string) {
 	who, _ := owner(way)
 	body := `"object_type":"network","object_id":"` + n + `","action":"access_as_shared","target_tenant":`
 	return m.make(who, neutron.RBACPolicies, body+`"a"`), body + `"b"`
+}
+
+// firewallLogOf returns logs of a firewall, with the path of their logging resource.
+func firewallLogOf(m *policyWorld, way string) (id, create string) {
+	who, project := owner(way)
+	policy := m.make(who, neutron.FirewallPolicies, project)
+	firewall := m.make(who, neutron.Firewalls, project+`,"firewall_policy_id":"`+policy+`","router_ids":["`+m.make(who, neutron.Routers, project)+`"]`)
+	path := "logging/logging_resources/" + m.make(who, neutron.LoggingResources, project) + "/firewall_logs"
+	body := `"firewall_id":"` + firewall + `"`
+	made := m.create(m.t, who, path, `{"firewall_log":{`+body+`}}`)
+	return fmt.Sprintf("/%s/%s", path, made["id"]), body
 }
 
 func logOf(m *policyWorld, way string) (id, create string) {

@@ -11,16 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file is the file of one log.
+// file is the file of one log, or of one logging resource.
 type file struct {
 	*os.File
 	size int64
 }
 
-// path returns the name of a log's file. The logs are of security groups.
-func (w *Writer) path(log string) string {
-	return filepath.Join(w.opts.Dir, "security_group", filepath.Base(log)+".log")
+// Folders of files.
+const (
+	groupFolder    = "security_group" // a file for each log
+	firewallFolder = "firewall"       // a file for each logging resource
+)
+
+// fileOf returns the name of the file of a log or logging resource, below the directory of all.
+func fileOf(folder, id string) string { return filepath.Join(folder, filepath.Base(id)+".log") }
+
+// file returns the name of the file that the record goes to.
+func (e *entry) file() string {
+	if e.Resource != "" {
+		return fileOf(firewallFolder, e.Resource)
+	}
+	return fileOf(groupFolder, e.Log)
 }
+
+func (w *Writer) path(name string) string { return filepath.Join(w.opts.Dir, name) }
 
 // write writes a record. One that cannot be written is counted with those left out.
 func (w *Writer) write(e entry) {
@@ -46,12 +60,12 @@ func (w *Writer) tryWrite(e *entry) error {
 	if err != nil {
 		return err
 	}
-	f, err := w.open(e.Log)
+	f, err := w.open(e.file())
 	if err != nil {
 		return err
 	}
 	if f.size > 0 && f.size+int64(len(line)) > w.fileMost {
-		if f, err = w.rotate(e.Log); err != nil {
+		if f, err = w.rotate(e.file()); err != nil {
 			return err
 		}
 	}
@@ -65,15 +79,15 @@ func (w *Writer) tryWrite(e *entry) error {
 	return nil
 }
 
-// open returns the file of a log.
-func (w *Writer) open(log string) (*file, error) {
-	if f := w.files[log]; f != nil {
+// open returns the file of that name.
+func (w *Writer) open(name string) (*file, error) {
+	if f := w.files[name]; f != nil {
 		return f, nil
 	}
 	if len(w.files) >= openMost {
 		w.closeAll()
 	}
-	path := w.path(log)
+	path := w.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, err
 	}
@@ -86,14 +100,14 @@ func (w *Writer) open(log string) (*file, error) {
 		return nil, errors.Join(err, opened.Close())
 	}
 	f := &file{opened, st.Size()}
-	w.files[log] = f
+	w.files[name] = f
 	return f, nil
 }
 
 // rotate puts a full file aside, as the first of the older ones, and opens another.
-func (w *Writer) rotate(log string) (*file, error) {
-	w.close(log)
-	path := w.path(log)
+func (w *Writer) rotate(name string) (*file, error) {
+	w.close(name)
+	path := w.path(name)
 	for i := filesMost - 1; i >= 1; i-- {
 		for _, tail := range []string{".gz", ""} {
 			if err := age(path, i, tail); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -108,7 +122,7 @@ func (w *Writer) rotate(log string) (*file, error) {
 	if err := compress(older); err != nil { // it stays as it is
 		w.opts.Log.Warn("cannot compress a file of records", "file", older, "err", err)
 	}
-	return w.open(log)
+	return w.open(name)
 }
 
 // age makes older file i the next one, or removes the last.
@@ -140,31 +154,31 @@ func compress(path string) error {
 	return os.Remove(path)
 }
 
-func (w *Writer) close(log string) {
-	f := w.files[log]
+func (w *Writer) close(name string) {
+	f := w.files[name]
 	if f == nil {
 		return
 	}
-	delete(w.files, log)
+	delete(w.files, name)
 	if err := f.Close(); err != nil {
-		w.opts.Log.Warn("cannot close a file of records", "log", log, "err", err)
+		w.opts.Log.Warn("cannot close a file of records", "file", w.path(name), "err", err)
 	}
 }
 
 func (w *Writer) closeAll() {
-	for log := range w.files {
-		w.close(log)
+	for name := range w.files {
+		w.close(name)
 	}
 }
 
-// closeSome closes the files of logs that are gone, and all if they are to be opened again.
+// closeSome closes the files of what is gone, and all if they are to be opened again.
 func (w *Writer) closeSome() {
 	w.mu.Lock()
 	gone, all := w.gone, w.reopen
 	w.gone, w.reopen = nil, false
 	w.mu.Unlock()
-	for _, log := range gone {
-		w.close(log)
+	for _, name := range gone {
+		w.close(name)
 	}
 	if all {
 		w.closeAll()

@@ -69,11 +69,11 @@ type Writer struct {
 	mu     sync.Mutex
 	shares map[string]*share // by log
 	reopen bool
-	gone   []string // logs whose files are to be closed
+	gone   []string // files to be closed
 
 	written, overRate, noRoom, failed atomic.Uint64
 
-	files  map[string]*file // by log; of Run alone
+	files  map[string]*file // by name; of Run alone
 	warned time.Time
 }
 
@@ -137,7 +137,15 @@ func (s *share) allow(now time.Time, every time.Duration, burst int) bool {
 func (w *Writer) Forget(log string) {
 	w.mu.Lock()
 	delete(w.shares, log)
-	w.gone = append(w.gone, log)
+	w.gone = append(w.gone, fileOf(groupFolder, log))
+	w.mu.Unlock()
+	w.wake.Give()
+}
+
+// ForgetResource closes the file of a logging resource that is gone or not enabled.
+func (w *Writer) ForgetResource(id string) {
+	w.mu.Lock()
+	w.gone = append(w.gone, fileOf(firewallFolder, id))
 	w.mu.Unlock()
 	w.wake.Give()
 }

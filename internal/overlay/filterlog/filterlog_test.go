@@ -239,3 +239,27 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("got %q, want one line with %s", got, want)
 	}
 }
+
+// TestFirewallLines: records of firewalls go to the file of their logging resource, each log with a
+// rate of its own.
+func TestFirewallLines(t *testing.T) {
+	t.Parallel()
+	w := newWriterLab(t, Options{})
+	x := dropped("x")
+	x.PortID, x.Ingress, x.TenantID, x.Resource, x.Firewall, x.RouterID = "", false, "t", "file", "fw", "r1"
+	y := x
+	y.Log, y.Accepted = "y", true
+	w.Add([]flow.Logged{x, y})
+	w.drain()
+	const want = `{"time":"2026-01-02T03:04:05.123456Z","event":"DROP","log":"x","resource":"file","firewall":"fw","tenant":"t","router":"r1","chain":"c","rule":"r","proto":6,"src":"10.0.1.10","dst":"10.0.2.5","sport":1000,"dport":80,"in_port":"in","out_port":"out","host":"host-1","suppressed":0}
+{"time":"2026-01-02T03:04:05.123456Z","event":"ACCEPT","log":"y","resource":"file","firewall":"fw","tenant":"t","router":"r1","chain":"c","rule":"r","proto":6,"src":"10.0.1.10","dst":"10.0.2.5","sport":1000,"dport":80,"in_port":"in","out_port":"out","host":"host-1","suppressed":0}
+`
+	if got := w.read("../firewall/file.log"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	w.ForgetResource("file")
+	w.closeSome()
+	if len(w.files) > 0 {
+		t.Error("the file of a resource that is gone is open")
+	}
+}

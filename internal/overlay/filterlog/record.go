@@ -11,9 +11,12 @@ type record struct {
 	Time       string    `json:"time"` // UTC
 	Event      string    `json:"event"`
 	Log        string    `json:"log"`
+	Resource   string    `json:"resource,omitempty"` // these and router: of a firewall
+	Firewall   string    `json:"firewall,omitempty"`
 	Tenant     string    `json:"tenant"`
-	Port       string    `json:"port"`
-	Direction  string    `json:"direction"` // as the machine of the port sees it
+	Router     string    `json:"router,omitempty"`
+	Port       string    `json:"port,omitempty"`      // these: of a port's filter
+	Direction  string    `json:"direction,omitempty"` // as the machine of the port sees it
 	Chain      string    `json:"chain"`
 	Rule       string    `json:"rule"`
 	Proto      uint8     `json:"proto"`
@@ -31,11 +34,15 @@ type record struct {
 
 // line returns the line for an entry.
 func (e *entry) line(host string) ([]byte, error) {
-	r := record{Time: e.at.UTC().Format("2006-01-02T15:04:05.000000Z"), Event: e.Event(), Log: e.Log, Tenant: e.TenantID, Port: e.PortID,
-		Direction: "egress", Chain: e.Chain, Rule: e.Rule, Proto: e.Proto, Src: e.Src.String(), Dst: e.Dst.String(),
+	r := record{Time: e.at.UTC().Format("2006-01-02T15:04:05.000000Z"), Event: e.Event(), Log: e.Log, Resource: e.Resource, Firewall: e.Firewall, Tenant: e.TenantID,
+		Router: e.RouterID, Port: e.PortID, Chain: e.Chain, Rule: e.Rule, Proto: e.Proto, Src: e.Src.String(), Dst: e.Dst.String(),
 		InPort: e.InPort, OutPort: e.OutPort, Host: host, Suppressed: e.suppressed}
-	if e.Ingress {
+	switch {
+	case e.PortID == "":
+	case e.Ingress:
 		r.Direction = "ingress"
+	default:
+		r.Direction = "egress"
 	}
 	switch {
 	case !e.HasPorts:

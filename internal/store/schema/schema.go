@@ -395,6 +395,7 @@ func XenRef(hostID string) string { return "OpaqueRef:" + hostID }
 func All() []snapshot.Table {
 	return []snapshot.Table{
 		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, FloatingIPs, PortForwardings, NDPProxies, MeteringLabels, MeteringLabelRules, Logs, FirewallRules, FirewallPolicies, Firewalls,
+		LoggingResources, FirewallLogs,
 		FirewallGroupRules, FirewallGroupPolicies, FirewallGroups,
 		RBACPolicies,
 		Trunks, Subports,

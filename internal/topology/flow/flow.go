@@ -145,16 +145,24 @@ func (r *NATRequest) Taken(source NATBinding) NATKey {
 // Meter names a counter: of a metering label, for a project whose router is passed.
 type Meter struct{ Label, Project string }
 
-// Logged is a decision of the filter of a network's port that a log asks for (services §9.2), about
-// a packet with the headers that it had there.
+// Logged is a decision that a log asks for (services §9.2), of the filter of a network's port or of
+// a firewall, about a packet with the headers that it had there.
 type Logged struct {
-	Log              string // id
-	Accepted         bool   // else it was dropped
-	PortID           string // of the filter
-	TenantID         string // of the port
-	Ingress          bool   // the packet was to go to the port's machine; else it came from there
+	Log      string // id
+	Accepted bool   // else it was dropped
+	TenantID string // of the port or the firewall
+
+	// Of a port's filter.
+	PortID  string
+	Ingress bool // the packet was to go to the port's machine; else it came from there
+
+	// Of a firewall.
+	Resource string // id of the logging resource, to which the record goes
+	Firewall string // id
+	RouterID string // that the packet was in
+
 	Chain, Rule      string // that decided
-	InPort, OutPort  string // of the network; "" = not known there
+	InPort, OutPort  string // of the network or router; "" = not known there
 	Proto            uint8
 	Src, Dst         netip.Addr
 	HasPorts         bool

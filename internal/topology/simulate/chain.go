@@ -31,7 +31,8 @@ type chain struct {
 	rules   []*rule               // all in order
 	index   ruleIndex
 
-	loggers []*topology.Logger // by id
+	loggers     []*topology.Logger     // by id
+	ruleLoggers []*topology.RuleLogger // likewise
 
 	ports    users[*port]
 	networks users[*network]

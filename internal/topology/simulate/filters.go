@@ -14,6 +14,8 @@ type filters struct {
 	nat     *translator
 	loggers *loggers
 
+	ruleLoggers *ruleLoggers
+
 	now             *packet.Frame // the packet with its present headers
 	generated       bool          // it is the virtual network's own, which counts as return flow
 	entry           *port         // by which it came into the virtual network
@@ -51,7 +53,7 @@ func (f *filters) apply(device, direction string, c *chain) verb {
 		return ended
 	}
 	f.visited = f.visited[:0]
-	v, by, r := f.evaluate(c)
+	v, by, r := f.run(c)
 	if len(f.loggers.all) > 0 {
 		f.note(c, v, by, r)
 	}
@@ -118,7 +120,7 @@ func (f *filters) execute(c *chain, r *rule) (verb, *chain, *rule) {
 		if f.skips(r.target) {
 			return goOn, nil, nil
 		}
-		v, by, at := f.evaluate(r.target)
+		v, by, at := f.run(r.target)
 		if v == giveBack {
 			return goOn, nil, nil
 		}

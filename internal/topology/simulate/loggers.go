@@ -128,9 +128,15 @@ func (c *chain) decidesFor(group []string, by *chain) bool {
 
 // decided describes the packet, as the filter of port p saw it, and what became of it there.
 func (f *filters) decided(p *port, c *chain, accepted bool, by *chain, r *rule) flow.Logged {
+	d := f.describeLogged(by, r, accepted)
+	d.PortID, d.TenantID, d.Ingress = p.id, c.def.TenantID, p.out == c
+	return d
+}
+
+// describeLogged describes the packet, where it is, and the rule of chain by that decided about it.
+func (f *filters) describeLogged(by *chain, r *rule, accepted bool) flow.Logged {
 	x := f.now
-	d := flow.Logged{Accepted: accepted, PortID: p.id, TenantID: c.def.TenantID, Chain: by.id, Rule: r.id, Ingress: p.out == c,
-		Proto: x.Proto, Src: x.SrcIP, Dst: x.DstIP, HasPorts: x.HasTp, SrcPort: x.TpSrc, DstPort: x.TpDst, Frag: x.Frag}
+	d := flow.Logged{Accepted: accepted, Chain: by.id, Rule: r.id, Proto: x.Proto, Src: x.SrcIP, Dst: x.DstIP, HasPorts: x.HasTp, SrcPort: x.TpSrc, DstPort: x.TpDst, Frag: x.Frag}
 	if f.inPort != nil {
 		d.InPort = f.inPort.id
 	}
@@ -152,8 +158,5 @@ func (f *filters) log(l *topology.Logger, d flow.Logged) {
 		return
 	}
 	d.Log = l.ID
-	f.dec.Logged = append(f.dec.Logged, d)
-	if f.dec.explain {
-		f.dec.say(d.PortID, "logged as "+d.Event()+" by log "+l.ID)
-	}
+	f.record(d, d.PortID)
 }

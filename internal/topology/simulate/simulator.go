@@ -82,7 +82,7 @@ func NewSimulator(w *World) *Simulator {
 	s := &Simulator{world: w}
 	s.filters.dec, s.filters.tracker, s.filters.nat = &s.dec, &s.tracker, &s.nat
 	s.tracker.dec, s.tracker.frame, s.nat.dec = &s.dec, &s.frame, &s.dec
-	s.nat.world, s.filters.loggers = w, &w.loggers
+	s.nat.world, s.filters.loggers, s.filters.ruleLoggers = w, &w.loggers, &w.ruleLoggers
 	return s
 }
 

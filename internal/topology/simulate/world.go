@@ -58,8 +58,9 @@ type World struct {
 
 // observers holds what counts and records packets, and decides nothing.
 type observers struct {
-	meters  meters
-	loggers loggers
+	meters      meters
+	loggers     loggers
+	ruleLoggers ruleLoggers
 }
 
 // underway is the state of the change under way.
@@ -91,6 +92,8 @@ func NewWorld(o Options) *World {
 		observers: observers{
 			meters:  meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
 			loggers: loggers{all: map[string]*topology.Logger{}, byTenant: map[string][]*topology.Logger{}},
+
+			ruleLoggers: ruleLoggers{resources: map[string]*topology.LoggingResource{}, byResource: map[string][]*topology.RuleLogger{}},
 		},
 	}
 }
@@ -98,7 +101,8 @@ func NewWorld(o Options) *World {
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
 	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
-		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.meters.all)+len(w.loggers.all) == 0
+		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.meters.all)+len(w.loggers.all)+
+		len(w.ruleLoggers.resources)+len(w.ruleLoggers.byResource) == 0
 }
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
@@ -136,6 +140,12 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	})
 	changes(old.Loggers, b.Loggers, func(l *topology.Logger) string { return l.ID }, func(_ string, before, after *topology.Logger) {
 		w.setLogger(before, after)
+	})
+	changes(old.RuleLoggers, b.RuleLoggers, func(l *topology.RuleLogger) string { return l.ID }, func(_ string, before, after *topology.RuleLogger) {
+		w.setRuleLogger(before, after)
+	})
+	changes(old.LoggingResources, b.LoggingResources, func(r *topology.LoggingResource) string { return r.ID }, func(id string, _, after *topology.LoggingResource) {
+		w.setLoggingResource(id, after)
 	})
 	changes(old.LocalIPs, b.LocalIPs, func(l *topology.LocalIP) string { return l.ID }, func(_ string, before, after *topology.LocalIP) {
 		w.setLocalIP(before, after)
