@@ -191,7 +191,7 @@ func TestActivateBinding(t *testing.T) {
 		t.Errorf("its host has gone: %+v, %v", v, err)
 	}
 	_, err = ops.Activate(t.Context(), m.admin, "h3")
-	m.expect(err, "HTTPInternalServerError: Binding for port "+m.id+" on host h3 could not be created or updated: "+
+	m.expect(err, "PortBindingError: Binding for port "+m.id+" on host h3 could not be created or updated: "+
 		"no host has joined under this name, see heddle host list.")
 	m.is("h3 has gone", "id-h2", "", "")
 	if err := m.Ports().Delete(t.Context(), m.admin, m.id, nil); err != nil {

@@ -18,8 +18,11 @@ import (
 func (o *operation) createNDPProxy(_ context.Context, v neutron.Values) (*neutron.NDPProxy, error) {
 	x := &neutron.NDPProxy{Standard: o.standard(v, 0), RouterID: v.Text("router_id"), PortID: v.Text("port_id")}
 	x.IPAddress, _ = v["ip_address"].(netip.Addr)
-	p, _, err := o.ports.inTransaction(o, x.PortID)
+	p, owner, err := o.ports.inTransaction(o, x.PortID)
 	if err != nil {
+		return nil, err
+	}
+	if err := neutron.AuthorizePortUse(o.caller, owner); err != nil {
 		return nil, err
 	}
 	r, _, err := o.routers.inTransaction(o, x.RouterID)

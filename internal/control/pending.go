@@ -364,11 +364,14 @@ func (p *Pending) notice(u snapshot.Update) {
 	}
 }
 
-// Run finishes pending work until ctx ends.
+// Run finishes pending work until ctx ends. What it finds at first it does not wait with: the
+// server that decided on it may be this one, before it was killed.
 func (p *Pending) Run(ctx context.Context) error {
 	p.BeReady()
+	var grace time.Duration
 	p.marked.follow(ctx, p.log, "could not finish pending work", func(ctx context.Context) error {
-		task.Pause(ctx, p.grace)
+		task.Pause(ctx, grace)
+		grace = p.grace
 		return p.pass(ctx)
 	})
 	return nil
@@ -378,6 +381,7 @@ func (p *Pending) Run(ctx context.Context) error {
 func (p *Pending) pass(ctx context.Context) error {
 	var last error
 	for _, id := range slices.Sorted(maps.Keys(p.marked.take())) {
+		p.log.Debug("finishing pending work", "work", id)
 		switch err := p.service.finish(ctx, id); {
 		case errors.Is(err, errUnknownWork):
 			p.log.Warn("ignoring pending work of a newer version", "work", id)

@@ -304,7 +304,7 @@ func (b portBindings) setActive(o *operation, p *neutron.Port, to neutron.PortBi
 func (b portBindings) checkBindable(o *operation, p *neutron.Port, as neutron.PortBinding) error {
 	h, err := schema.HostByName(o.tx, as.HostID)
 	if err != nil {
-		return neutron.Errorf(neutron.Failed, "HTTPInternalServerError", "Binding for port %s on host %s could not be created or updated: "+
+		return conflict("PortBindingError", "Binding for port %s on host %s could not be created or updated: "+
 			"no host has joined under this name, see heddle host list.", b.id, as.HostID)
 	}
 	bound := *p

@@ -65,8 +65,11 @@ func (o *operation) placeForwarding(x *neutron.PortForwarding, f *neutron.Floati
 		return conflict("PortHasBindingFloatingIP", "Cannot create port forwarding to floating IP %s (%s) with port %s using fixed IP %s, "+
 			"as that port already has a binding floating IP.", other.FloatingIPAddress, other.ID, x.InternalPortID, x.InternalIPAddress)
 	}
-	p, _, err := o.ports.inTransaction(o, x.InternalPortID)
+	p, owner, err := o.ports.inTransaction(o, x.InternalPortID)
 	if err != nil {
+		return err
+	}
+	if err := neutron.AuthorizePortUse(o.caller, owner); err != nil {
 		return err
 	}
 	a, ok := fixedIPOf(p, x.InternalIPAddress)

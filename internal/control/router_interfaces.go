@@ -127,8 +127,11 @@ func (e routerEdit) joinPort(p *neutron.Port, address neutron.FixedIPRequest, n 
 
 // addPort makes a port that is there an interface.
 func (e routerEdit) addPort(q neutron.InterfaceRequest) (*neutron.InterfaceView, error) {
-	old, _, err := e.ports.inTransaction(e.operation, q.PortID)
+	old, owner, err := e.ports.inTransaction(e.operation, q.PortID)
 	if err != nil {
+		return nil, err
+	}
+	if err := neutron.AuthorizePortUse(e.caller, owner); err != nil {
 		return nil, err
 	}
 	n, err := schema.Networks.Need(e.tx, old.NetworkID)

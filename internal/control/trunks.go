@@ -209,13 +209,13 @@ func (e trunkEdit) check(r neutron.SubportRequest, mtu int) (*neutron.Port, *neu
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if missing != nil {
+		return nil, nil, nil, missing
+	}
 	if err := e.checkNoTrunk(r.PortID); err != nil {
 		return nil, nil, nil, err
 	}
-	switch {
-	case missing != nil:
-		return nil, nil, nil, missing
-	case p.DeviceID != "":
+	if p.DeviceID != "" {
 		return nil, nil, nil, portInUse(p)
 	}
 	return p, n, sub, nil

@@ -186,7 +186,11 @@ func (r *round) pass(ctx context.Context) error {
 			continue
 		}
 		if failed[everything] != "" || failed["zone "+zone] != "" {
-			waiting++
+			if why := r.failed[name]; why != "" {
+				failed[name] = why // as far as is known
+			} else {
+				waiting++
+			}
 			continue
 		}
 		err := r.bring(ctx, name, want[name])

@@ -63,6 +63,16 @@ func Authorize(c Caller, r Resource, op Op, v Values, o Owner) error {
 	return forbidden(text)
 }
 
+// AuthorizePortUse reports whether the caller may have a port serve an object of its own, such as a
+// router or a floating IP: who sees another project's port on an own network, or by the role for
+// ports, may not.
+func AuthorizePortUse(c Caller, owner Owner) error {
+	if c.Owns(owner.ProjectID) {
+		return nil
+	}
+	return forbidden("rule:update_port")
+}
+
 // AuthorizeQuota reports whether the caller may get, update or delete the limits of a project ("" =
 // of all): a project's users may look at their own.
 func AuthorizeQuota(c Caller, action, projectID string) error {

@@ -3,6 +3,7 @@ package hosts
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ func NewUpkeep(o Options) *Upkeep {
 // Run tries until it succeeds, and ends with ctx.
 func (u *Upkeep) Run(ctx context.Context) error {
 	u.BeReady()
+	full := false // and said so
 	for {
 		err := u.pass(ctx)
 		if err == nil {
@@ -40,7 +42,10 @@ func (u *Upkeep) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		u.Log.Warn("cannot check the rights of hosts, will try again", "err", err)
+		if is := errors.Is(err, store.ErrFull); !is || !full {
+			u.Log.Warn("cannot check the rights of hosts, will try again", "err", err)
+			full = is
+		}
 		task.Pause(ctx, upkeepPause)
 	}
 }

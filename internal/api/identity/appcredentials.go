@@ -81,6 +81,9 @@ func (x *appCredentialCalls) unrestricted(c *call, r records.Reader) error {
 	return nil
 }
 
+// maxAppCredentials is the number of application credentials of a user.
+const maxAppCredentials = 100
+
 func (x *appCredentialCalls) create(c *call, snap *records.Snap) error {
 	if c.who.UserID != c.path("id") || c.who.ProjectID == "" {
 		return c.forbidden() // users make them for themselves, on their token's project
@@ -96,7 +99,13 @@ func (x *appCredentialCalls) create(c *call, snap *records.Snap) error {
 	if cred.SecretHash, err = x.passwords.hash(c.ctx(), secret); err != nil {
 		return err
 	}
-	if err := x.update(c.ctx(), func(tx *records.Tx) error { return x.credentials.Put(tx, cred) }); err != nil {
+	err = x.update(c.ctx(), func(tx *records.Tx) error {
+		if len(x.credentials.Referrers(tx, "user", cred.UserID)) >= maxAppCredentials {
+			return api.Errorf(http.StatusForbidden, "Unable to create additional application credentials, maximum of %d already exceeded for user.", maxAppCredentials)
+		}
+		return x.credentials.Put(tx, cred)
+	})
+	if err != nil {
 		return err
 	}
 	o := x.render(c, snap, cred)

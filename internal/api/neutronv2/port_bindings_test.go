@@ -41,7 +41,7 @@ func TestPortBindings(t *testing.T) {
 	const (
 		absent  = "HTTPNotFound The resource could not be found."
 		missing = "PortBindingNotFound Binding for port PORT for host h9 could not be found."
-		noHost  = "HTTPInternalServerError Binding for port PORT on host h9 could not be created or updated: no host has joined under this name, see heddle host list."
+		noHost  = "PortBindingError Binding for port PORT on host h9 could not be created or updated: no host has joined under this name, see heddle host list."
 		onlyVM  = "BadRequest Bad port request: Invalid port PLAIN. Operation only valid on compute ports."
 		clash   = "PortBindingError Binding for port PORT on host h2 could not be created: interface eth7 carries port TAKEN. " +
 			"Name another in binding:profile.interface_name or unbind that port."
@@ -70,7 +70,7 @@ func TestPortBindings(t *testing.T) {
 		{"admin", "POST PORT/bindings", `{"binding":{"host":"h1","profile":"x"}}`, 400, "HTTPBadRequest Invalid input for profile. Reason: 'x' is not a dictionary."},
 		{"admin", "POST PORT/bindings", `{"bindings":[{"host":"h1"}]}`, 400, "HTTPBadRequest Bulk operation not supported"},
 		{"admin", "POST PORT/bindings", `{"binding":{"host":"h0"}}`, 409, "PortBindingAlreadyExists Binding for port PORT on host h0 already exists."},
-		{"admin", "POST PORT/bindings", `{"binding":{"host":"h9"}}`, 500, noHost},
+		{"admin", "POST PORT/bindings", `{"binding":{"host":"h9"}}`, 409, noHost},
 		{"admin", "POST PORT/bindings", `{"binding":{"host":"h2","profile":{"interface_name":"eth7"}}}`, 409, clash},
 		{"admin", "POST PORT/bindings", `{"binding":{"host":"h1","vnic_type":"direct","profile":{"a":1},"project_id":"x"}}`, 201, "h1 INACTIVE tap direct map[a:1]"},
 		{"admin", "POST PORT/bindings", `{"binding":{"host":"h1"}}`, 409, "PortBindingAlreadyExists Binding for port PORT on host h1 already exists."},

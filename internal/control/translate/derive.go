@@ -65,6 +65,7 @@ const (
 	roleForwardingSkipOut  = "rule.pf.skip.out"
 	roleForwardingSkipIn   = "rule.pf.skip.in"
 	roleForwardingWhole    = "rule.pf.whole"
+	roleForwardingOwn      = "rule.pf.own"
 	roleForwardingDropFrag = "rule.pf.dropfrag"
 
 	// Of the NDP proxies of a router.

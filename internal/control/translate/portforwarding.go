@@ -76,11 +76,13 @@ func PortForwarding(x *neutron.PortForwarding, f *neutron.FloatingIP, r *neutron
 }
 
 // forwardingRest returns the rules on what is for a floating address but for none of the forwarded
-// ports. The router takes it, but for fragments, whose sender hears that it should not fragment.
+// ports. The router takes it, but for fragments, whose sender hears that it should not fragment,
+// and answers pings from that address.
 func forwardingRest(r, id string, floating netip.Prefix) []topology.RuleEntry {
-	whole, fragments := unfragmented(), anyFragment()
-	whole.NwDstIP, fragments.NwDstIP = &floating, &floating
+	whole, fragments, own := unfragmented(), anyFragment(), anyFragment()
+	whole.NwDstIP, fragments.NwDstIP, own.NwSrcIP = &floating, &floating, &floating
 	return []topology.RuleEntry{
+		entry(roleChainOut, r, placeForwardingReverse, Derive(roleForwardingOwn, id), literal(topology.Accept, own)),
 		entry(roleChainIn, r, placeForwardingWhole, Derive(roleForwardingWhole, id), literal(topology.Accept, whole)),
 		entry(roleChainIn, r, placeForwardingDropFrag, Derive(roleForwardingDropFrag, id), literal(topology.Drop, fragments)),
 	}

@@ -1,8 +1,6 @@
 package translate
 
 import (
-	"strings"
-
 	"heddle/internal/neutron"
 	"heddle/internal/topology"
 )
@@ -33,10 +31,19 @@ func QoSPolicy(p *neutron.QoSPolicy) topology.Bundle {
 }
 
 // TakesQoSPolicy reports whether a port has the QoS policy of its network: it has none of its own,
-// and it is no port of the network's services, unless it is a gateway, as in the reference.
+// and it is a machine's or a gateway's. What has an interface of a host is taken for a machine's,
+// whatever service its owner calls it, unless it is a router's.
 func TakesQoSPolicy(p *neutron.Port) bool {
-	service := strings.HasPrefix(p.DeviceOwner, "network:") || strings.HasPrefix(p.DeviceOwner, "neutron:")
-	return p.QoSPolicyID == "" && (!service || ClassOf(p.DeviceOwner) == Gateway)
+	if p.QoSPolicyID != "" {
+		return false
+	}
+	switch ClassOf(p.DeviceOwner) {
+	case VIF, Gateway:
+		return true
+	case RouterIface:
+		return false
+	}
+	return p.BoundHostID != ""
 }
 
 // portLimits returns the id of the limits of port p on network n.

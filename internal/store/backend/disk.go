@@ -104,7 +104,7 @@ func (d *disk) check(ctx context.Context) error {
 	if free >= diskStop && !d.full.Load() || free >= diskDelete && reserve {
 		return nil
 	}
-	return fmt.Errorf("%w: the disk of %s has %d MiB free, and %d MiB are kept for reading to go on: make room there; writes are accepted again by themselves",
+	return fmt.Errorf("%w: the disk of %s has %d MiB free, and %d MiB are kept for reading to go on: make room there; writes are accepted again by themselves, a second or two later",
 		store.ErrFull, d.dir, free>>20, diskStop>>20)
 }
 
