@@ -27,6 +27,13 @@ type View struct {
 	Hosts       map[string]*Host       `json:"Host"`
 	TunnelZones map[string]*TunnelZone `json:"TunnelZone"`
 	Tables      Tables                 `json:"tables"`
+
+	LoadBalancers     map[string]*LoadBalancer     `json:"LoadBalancer,omitempty"`
+	Pools             map[string]*Pool             `json:"Pool,omitempty"`
+	PoolMembers       map[string]*PoolMember       `json:"PoolMember,omitempty"`
+	Vips              map[string]*Vip              `json:"Vip,omitempty"`
+	HealthMonitors    map[string]*HealthMonitor    `json:"HealthMonitor,omitempty"`
+	ServiceContainers map[string]*ServiceContainer `json:"ServiceContainer,omitempty"`
 }
 
 // Tables are the persistent entries of the devices' tables, each a key and its value as text.
@@ -41,7 +48,7 @@ type Tables struct {
 // on their order: ids are sorted, rules as in their chain, addresses by number. Entries for missing
 // objects are left out, and so are rules that jump to missing chains, routes by missing ports or to
 // the gateways of missing subnets, loggers of missing chains, and links of routers to missing ports
-// and groups.
+// and groups. Objects of load balancers stay when what they name is missing.
 func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v := &View{
 		Networks:     map[string]*Network{},
@@ -67,9 +74,16 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 			ND:      map[string][][2]string{},
 			Peering: map[string][][2]string{},
 		},
+		LoadBalancers:     map[string]*LoadBalancer{},
+		Pools:             map[string]*Pool{},
+		PoolMembers:       map[string]*PoolMember{},
+		Vips:              map[string]*Vip{},
+		HealthMonitors:    map[string]*HealthMonitor{},
+		ServiceContainers: map[string]*ServiceContainer{},
 	}
 	for i := range bundles {
 		v.place(&bundles[i])
+		v.placeBalancers(&bundles[i])
 	}
 	for _, h := range hosts {
 		h.PortIDs, h.TunnelZoneIDs = nil, nil
@@ -89,6 +103,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v.linkPeers()
 	v.linkRoutes(bundles)
 	v.linkLoggers(bundles)
+	v.linkBalancers()
 	v.linkHosts()
 	v.sort()
 	return v
@@ -101,7 +116,7 @@ func (v *View) place(b *Bundle) {
 		v.Networks[n.ID] = &n
 	}
 	for _, r := range b.Routers {
-		r.PortIDs, r.RouteIDs = nil, nil
+		r.PortIDs, r.RouteIDs, r.LoadBalancerID = nil, nil, ""
 		v.Routers[r.ID] = &r
 	}
 	for _, p := range b.Ports {
@@ -290,7 +305,7 @@ func (v *View) sort() {
 	for _, r := range v.LoggingResources {
 		lists = append(lists, r.LoggerIDs)
 	}
-	for _, ids := range lists {
+	for _, ids := range append(lists, v.balancerLists()...) {
 		slices.Sort(ids)
 	}
 	for _, d := range v.Dhcps {

@@ -46,8 +46,9 @@ type Router struct {
 	ExcludedHostIDs []string `json:"excludedHostIds,omitempty"`
 
 	// Back-references, filled by Link only.
-	PortIDs  []string `json:"portIds,omitempty"`
-	RouteIDs []string `json:"routeIds,omitempty"` // blackholes and rejections
+	PortIDs        []string `json:"portIds,omitempty"`
+	RouteIDs       []string `json:"routeIds,omitempty"` // blackholes and rejections
+	LoadBalancerID string   `json:"loadBalancerId,omitempty"`
 }
 
 // Port is a port of a network or of a router (midonet-topology §2.3). Inbound filters see what
