@@ -75,12 +75,15 @@ type Quote struct {
 type NATKind uint8
 
 // The kinds of translations. Each connection has one of a Forward kind, by which later packets find
-// it, and the Reverse of that for the replies.
+// it, and the Reverse of that for the replies. ForwardSticky is no translation of its own: it holds
+// the member of a load balancer's pool that the connections of a client go to, and has no Reverse.
+// Its source is the client's address, or the prefix that it is in, without a port.
 const (
 	ForwardSNAT NATKind = iota + 1
 	ReverseSNAT
 	ForwardDNAT
 	ReverseDNAT
+	ForwardSticky
 )
 
 // NATKey identifies a translation by the packet's headers before it, on one device. Of ICMP echo
@@ -90,7 +93,7 @@ type NATKey struct {
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
 	Proto            uint8
-	Device           string // id of the router
+	Device           string // id of the router, or of the load balancer
 }
 
 // NATBinding is the translated address and port: of the source for ForwardSNAT and ReverseDNAT, of
@@ -104,13 +107,21 @@ type NATBinding struct {
 type NATEntry struct {
 	NATKey
 	NATBinding
+	// Life is that of a ForwardSticky after its last use, seconds; 0 of other kinds.
+	Life uint16
 }
 
 // IsForward reports whether packets of a connection's first direction find it.
-func (k *NATKey) IsForward() bool { return k.Kind == ForwardSNAT || k.Kind == ForwardDNAT }
+func (k *NATKey) IsForward() bool {
+	return k.Kind == ForwardSNAT || k.Kind == ForwardDNAT || k.Kind == ForwardSticky
+}
 
-// Reverse returns the translation of the connection's other direction. Both live and die together.
+// Reverse returns the translation of the connection's other direction, and a ForwardSticky as it
+// is. Both live and die together.
 func (e NATEntry) Reverse() NATEntry {
+	if e.Kind == ForwardSticky {
+		return e
+	}
 	r := NATEntry{NATKey: NATKey{Proto: e.Proto, Device: e.Device}}
 	if e.Kind == ForwardSNAT || e.Kind == ReverseDNAT { // the source is translated
 		r.Kind = ReverseSNAT
@@ -138,12 +149,26 @@ func isEcho(proto uint8) bool { return proto == packet.ProtoICMP || proto == pac
 
 // Taken returns the key that a connection with this source would have for its replies.
 func (r *NATRequest) Taken(source NATBinding) NATKey {
-	e := NATEntry{NATKey{Kind: ForwardSNAT, Dst: r.Dst, DstPort: r.DstPort, Proto: r.Proto, Device: r.Device}, source}
+	key := NATKey{Kind: ForwardSNAT, Dst: r.Dst, DstPort: r.DstPort, Proto: r.Proto, Device: r.Device}
+	e := NATEntry{NATKey: key, NATBinding: source}
 	return e.Reverse().NATKey
 }
 
-// Meter names a counter: of a metering label, for a project whose router is passed.
-type Meter struct{ Label, Project string }
+// Meter names a counter: of a metering label, for a project whose router is passed; or of a VIP and
+// a member of its pool, for one direction.
+type Meter struct {
+	Label, Project string
+	Vip, Member    string
+	Reply          bool
+}
+
+// Endpoint is an address and port on a device: a VIP of a load balancer, or a member of its pools.
+type Endpoint struct {
+	Device string
+	Addr   netip.Addr
+	Port   uint16
+	Proto  uint8
+}
 
 // Logged is a decision that a log asks for (services §9.2), of the filter of a network's port or of
 // a firewall, about a packet with the headers that it had there.
@@ -195,6 +220,9 @@ type NATRequest struct {
 	DstPort uint16 // of an ICMP echo 0: the reply has the chosen id in the places of both ports
 	Proto   uint8
 	Keep    uint16 // of an ICMP echo the id, to be kept if it is free; else 0
+	// Reserved are ports that are not chosen, in order: those of VIPs at the address, where a reply
+	// would be taken for a new connection.
+	Reserved []uint16
 }
 
 // NATAnswer is the outcome of a NATRequest.
@@ -303,7 +331,9 @@ type Decision struct {
 	// the routers passed, the port by which a network between two routers was entered, and all
 	// ports to which the packet went or would have gone. Changes of chains, groups, tables, routes
 	// and networks affect their ports and routers. Then come the addresses that filters looked up
-	// in address groups: if one joins or leaves such a group, only they are affected.
+	// in address groups: if one joins or leaves such a group, only they are affected. Where there is
+	// a load balancer they are followed by the names of a VIP with a member, of a VIP alone, or of an
+	// address and port where no VIP is.
 	Touched []string
 
 	// Rewrite is nil if the packet leaves as it came in. It holds for all Outputs.
@@ -313,7 +343,11 @@ type Decision struct {
 	// NewNATs are the translations to store, and to send to the outputs' hosts, before the packet
 	// leaves: both directions of each connection.
 	NewNATs []NATEntry
-	// Meters are those that count the packet, once for each router that it passes.
+	// GoneNATs are stored translations to delete: the members that they lead to have left.
+	GoneNATs []NATKey
+	// Opened are the counters of the VIPs and members of which the packet opens a connection.
+	Opened []Meter
+	// Meters are those that count the packet, once for each router and load balancer that it passes.
 	Meters []Meter
 	// Logged are the decisions on the way that logs ask for: to be recorded once, when the packet
 	// has not been Postponed.

@@ -51,6 +51,9 @@ func (noState) NAT(flow.NATKey) (b flow.NATBinding, ok bool) { return b, false }
 func (noState) NATSource(flow.NATRequest) (b flow.NATBinding, a flow.NATAnswer) {
 	return b, flow.NATExhausted
 }
+func (noState) Seed() uint64                  { return 0 }
+func (noState) OwnConns(flow.Endpoint) int    { return 0 }
+func (noState) MemberConns(flow.Endpoint) int { return 0 }
 
 func BenchmarkL2UnicastTwoGroups(b *testing.B) {
 	for _, c := range []struct{ ports, networks int }{{10, 1}, {1000, 1}, {10000, 1}, {10, 1000}, {10, 10000}} {

@@ -1,6 +1,10 @@
 package simulate
 
-import "heddle/internal/topology/flow"
+import (
+	"slices"
+
+	"heddle/internal/topology/flow"
+)
 
 // Memory is State in maps, without expiry: for traces of a scenario and for tests.
 type Memory struct {
@@ -44,7 +48,8 @@ func (m *Memory) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) 
 				return b, flow.NATChosen
 			}
 			for port := int(t.FirstPort); port <= int(t.LastPort); port++ {
-				if b := (flow.NATBinding{Addr: a, Port: uint16(port)}); free(b) {
+				b := flow.NATBinding{Addr: a, Port: uint16(port)}
+				if _, reserved := slices.BinarySearch(r.Reserved, b.Port); !reserved && free(b) {
 					return b, flow.NATChosen
 				}
 			}
@@ -53,15 +58,49 @@ func (m *Memory) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) 
 	return flow.NATBinding{}, flow.NATExhausted
 }
 
+// Seed implements State: choices of load balancers are the same in each run.
+func (m *Memory) Seed() uint64 { return 0 }
+
+// OwnConns implements State.
+func (m *Memory) OwnConns(vip flow.Endpoint) (n int) {
+	for k := range m.nats {
+		if k.Kind == flow.ForwardDNAT && vip == (flow.Endpoint{Device: k.Device, Addr: k.Dst, Port: k.DstPort, Proto: k.Proto}) {
+			n++
+		}
+	}
+	return n
+}
+
+// MemberConns implements State.
+func (m *Memory) MemberConns(member flow.Endpoint) (n int) {
+	for k, b := range m.nats {
+		if k.Kind == flow.ForwardDNAT && member == (flow.Endpoint{Device: k.Device, Addr: b.Addr, Port: b.Port, Proto: k.Proto}) {
+			n++
+		}
+	}
+	return n
+}
+
 // Commit stores what a decision says packets leave behind.
 func (m *Memory) Commit(d *flow.Decision) {
 	for _, k := range d.NewConns {
 		m.conns[k] = struct{}{}
+	}
+	for _, k := range d.GoneNATs {
+		m.forget(k)
 	}
 	for _, n := range d.NewNATs {
 		m.nats[n.NATKey] = n.NATBinding
 	}
 	if d.FirstFrag != nil {
 		m.frags[*d.FirstFrag] = d.FragPorts
+	}
+}
+
+// forget deletes a translation of a Forward kind in both directions.
+func (m *Memory) forget(k flow.NATKey) {
+	if b, ok := m.nats[k]; ok {
+		delete(m.nats, flow.NATEntry{NATKey: k, NATBinding: b}.Reverse().NATKey)
+		delete(m.nats, k)
 	}
 }

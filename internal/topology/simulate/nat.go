@@ -244,6 +244,9 @@ func ownPort(targets []flow.NATTarget, k flow.NATKey) (flow.NATBinding, bool) {
 // source chooses the source of a new connection.
 func (n *translator) source(k flow.NATKey, t *translation) (flow.NATBinding, flow.NATAnswer) {
 	r := flow.NATRequest{Device: k.Device, Targets: t.targets, Src: k.Src, Dst: k.Dst, DstPort: k.DstPort, Proto: k.Proto}
+	if on := n.world.routers[k.Device]; on != nil && len(on.balancers) > 0 && len(t.targets) == 1 {
+		r.Reserved = on.reserved(t.targets[0].First, k.Proto)
+	}
 	if k.Proto == packet.ProtoICMP {
 		r.Keep, r.DstPort = k.SrcPort, 0
 	}
@@ -290,15 +293,24 @@ func pickTarget(targets []flow.NATTarget, hash uint32) flow.NATBinding {
 // related translates an ICMP error as a packet of the connection that the quoted packet is of, in
 // the direction of the error.
 func (n *translator) related(f *filters, t *translation) verb {
+	if n.relatedTo(f, t.kind(), n.device) {
+		return t.action
+	}
+	return goOn
+}
+
+// relatedTo translates an ICMP error by the translations of a kind that a device has, if there is
+// one for the quoted packet.
+func (n *translator) relatedTo(f *filters, kind flow.NATKind, device string) bool {
 	p := f.now
 	q := &p.Quote
 	if !q.Valid || q.Proto != packet.ProtoTCP && q.Proto != packet.ProtoUDP && q.Proto != packet.ProtoICMP {
-		return goOn
+		return false
 	}
-	k := flow.NATKey{Kind: t.kind(), Src: q.Dst, SrcPort: q.DstPort, Dst: q.Src, DstPort: q.SrcPort, Proto: q.Proto, Device: n.device}
+	k := flow.NATKey{Kind: kind, Src: q.Dst, SrcPort: q.DstPort, Dst: q.Src, DstPort: q.SrcPort, Proto: q.Proto, Device: device}
 	b, ok := n.lookUp(k)
 	if !ok {
-		return goOn
+		return false
 	}
 	if ofDestination(k.Kind) {
 		if p.DstIP == q.Src {
@@ -315,7 +327,7 @@ func (n *translator) related(f *filters, t *translation) verb {
 	if q.Proto == packet.ProtoICMP {
 		q.SrcPort, q.DstPort = b.Port, b.Port
 	}
-	return t.action
+	return true
 }
 
 // hashOf is a hash of a connection, the same on every host.

@@ -71,7 +71,8 @@ func (s *Simulator) routerFilter(device, direction string, c *chain) bool {
 	return v == accept
 }
 
-// preRouting applies the router's inbound filter and finds the route. The sender of the first
+// preRouting has the router's load balancer, or else its inbound filter, look at the packet, and
+// finds the route. The sender of the first
 // fragment of a datagram that is dropped here hears that it should not fragment, for translations
 // need whole packets.
 func (s *Simulator) preRouting(p *port) {
@@ -80,7 +81,13 @@ func (s *Simulator) preRouting(p *port) {
 		return
 	}
 	s.way.turned = false
-	v := s.filters.apply(r.id, "in", r.in)
+	v := accept
+	switch s.balance(r) {
+	case stopped:
+		return
+	case untouched:
+		v = s.filters.apply(r.id, "in", r.in)
+	}
 	switch {
 	case v == reject:
 		s.complain(prohibited)
@@ -155,7 +162,8 @@ func (s *Simulator) take(r *router, rt *route) {
 	}
 }
 
-// postRouting applies the filters behind the routing, and finds the next hop.
+// postRouting has the router's load balancer, or else the filters behind the routing, look at the
+// packet, and finds the next hop.
 func (s *Simulator) postRouting(r *router, rt *route) {
 	f, q := s.filters.now, rt.port
 	if s.filters.inPort != nil { // not the router's own
@@ -176,7 +184,15 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 		return
 	}
 	s.filters.outPort = q
-	if s.routerFilter(r.id, "forward", r.forward) && s.routerFilter(r.id, "out", r.out) && s.mayCross(q) {
+	switch s.unbalance(r) {
+	case stopped:
+		return
+	case untouched:
+		if !s.routerFilter(r.id, "forward", r.forward) || !s.routerFilter(r.id, "out", r.out) {
+			return
+		}
+	}
+	if s.mayCross(q) {
 		s.nextHop(q, rt.gateway(f.DstIP))
 	}
 }

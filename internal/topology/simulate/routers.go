@@ -16,8 +16,9 @@ type router struct {
 	in, out *chain
 	forward *chain
 
-	ports  []*port // by id
-	routes routeTable
+	ports     []*port // by id
+	routes    routeTable
+	balancers []*balancer // by id; the first counts
 }
 
 // excluded returns the hosts at which the router's ports have no home.

@@ -19,6 +19,12 @@ type State interface {
 	// NATSource chooses a source for a new connection. The choice is held until the decision's
 	// NewNATs are stored, or for a moment.
 	NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer)
+	// Seed returns the number from which the choices of load balancers are made.
+	Seed() uint64
+	// OwnConns returns the number of live connections to a VIP that this host has let in.
+	OwnConns(vip flow.Endpoint) int
+	// MemberConns returns the number of live connections to a member that this host knows.
+	MemberConns(member flow.Endpoint) int
 }
 
 // Input is a packet to simulate.
@@ -165,7 +171,7 @@ func (s *Simulator) conclude() {
 		}
 	}
 	if d.Verdict != flow.Forward {
-		d.NewNATs = d.NewNATs[:0]
+		d.NewNATs, d.Opened = d.NewNATs[:0], d.Opened[:0]
 	}
 	if d.Verdict != flow.Consumed {
 		d.Asker = nil

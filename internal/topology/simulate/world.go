@@ -50,6 +50,7 @@ type World struct {
 	physicals  map[string]*physicalNetwork // by name
 
 	observers
+	balancing
 
 	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
@@ -95,6 +96,7 @@ func NewWorld(o Options) *World {
 
 			ruleLoggers: ruleLoggers{resources: map[string]*topology.LoggingResource{}, byResource: map[string][]*topology.RuleLogger{}},
 		},
+		balancing: newBalancing(),
 	}
 }
 
@@ -102,12 +104,12 @@ func NewWorld(o Options) *World {
 func (w *World) Empty() bool {
 	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
 		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.meters.all)+len(w.loggers.all)+
-		len(w.ruleLoggers.resources)+len(w.ruleLoggers.byResource) == 0
+		len(w.ruleLoggers.resources)+len(w.ruleLoggers.byResource) == 0 && w.balancing.empty()
 }
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
-// of the ports and routers whose decisions may change, and addresses that decisions have looked up
-// in groups: all other decisions stand. The cost follows the difference and the number of those
+// of the ports and routers whose decisions may change, addresses that decisions have looked up in
+// groups, and names of VIPs and their members: all other decisions stand. The cost follows the difference and the number of those
 // ports. The world keeps b.
 func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []string) {
 	old := w.owners[owner]
@@ -123,6 +125,7 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	w.begin()
 	w.applyDevices(owner, old, b)
 	w.applyFilters(owner, old, b)
+	w.applyBalancers(owner, old, b)
 	changes(old.Dhcps, b.Dhcps, func(d *topology.Dhcp) string { return d.ID }, func(id string, _, after *topology.Dhcp) {
 		w.linkSubnet(define(w.subnets, id, func(s *subnet) *claims[topology.Dhcp] { return &s.claims }, owner, after))
 	})
