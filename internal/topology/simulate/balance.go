@@ -94,8 +94,9 @@ func (b *balancer) concerns(k flow.NATKey) bool {
 	return false
 }
 
-// stop drops the packet for a while only: what it is dropped for is no part of what flows rest on.
-func (s *Simulator) stop(b *balancer, reason string) balanced {
+// stop drops the reply of a member until something about tag changes, and not for long.
+func (s *Simulator) stop(b *balancer, tag, reason string) balanced {
+	s.dec.touch(tag, nil)
 	s.dec.errorDrop(b.id, reason)
 	return stopped
 }
@@ -298,15 +299,16 @@ func (s *Simulator) unbalance(r *router) balanced {
 		return untouched
 	}
 	if !b.def.AdminStateUp {
-		return s.stop(b, "lb: the load balancer is administratively down")
+		return s.stop(b, r.id, "lb: the load balancer is administratively down")
 	}
-	v := b.vipAt(endpoint{at.Addr, at.Port, k.Proto})
+	from := endpoint{at.Addr, at.Port, k.Proto}
+	v := b.vipAt(from)
 	if v == nil || v.pool == nil || v.pool.def == nil || v.pool.balancer != b {
-		return s.stop(b, fmt.Sprintf("lb: a reply by the VIP at %v:%d, which is gone or down", at.Addr, at.Port))
+		return s.stop(b, from.tag(b.id), fmt.Sprintf("lb: a reply by the VIP at %v:%d, which is gone or down", at.Addr, at.Port))
 	}
 	m := v.pool.keeper(flow.NATBinding{Addr: k.Src, Port: k.SrcPort}, k.Proto, v.isSticky())
 	if m == nil {
-		return s.stop(b, fmt.Sprintf("lb: a reply of %v:%d, which pool %s of VIP %s has no more or has down", k.Src, k.SrcPort, v.pool.id, v.id))
+		return s.stop(b, v.id, fmt.Sprintf("lb: a reply of %v:%d, which pool %s of VIP %s has no more or has down", k.Src, k.SrcPort, v.pool.id, v.id))
 	}
 	s.rest(v, m, true)
 	if f.SrcIP = at.Addr; f.HasTp {

@@ -403,10 +403,10 @@ func (w *World) listVip(v *vip) {
 		b.vips, b.ports = map[endpoint][]*vip{}, map[endpoint][]uint16{}
 	}
 	b.vips[e] = insertByID(b.vips[e], v)
+	w.touchEndpoint(b, e)
 	all := endpoint{addr: e.addr, proto: e.proto}
 	i, _ := slices.BinarySearch(b.ports[all], e.port)
 	b.ports[all] = slices.Insert(b.ports[all], i, e.port)
-	w.affected = append(w.affected, e.tag(b.id))
 }
 
 func (w *World) unlistVip(v *vip) {
@@ -416,6 +416,7 @@ func (w *World) unlistVip(v *vip) {
 	}
 	v.listed = nil
 	e := v.endpoint()
+	w.touchEndpoint(b, e)
 	if b.vips[e] = removeByID(b.vips[e], v); len(b.vips[e]) == 0 {
 		delete(b.vips, e)
 	}
@@ -425,8 +426,16 @@ func (w *World) unlistVip(v *vip) {
 			delete(b.ports, all)
 		}
 	}
-	w.affected = append(w.affected, e.tag(b.id))
 	release(w.balancers, b)
+}
+
+// touchEndpoint touches the decisions about packets to an endpoint where another VIP counts now, or
+// none.
+func (w *World) touchEndpoint(b *balancer, e endpoint) {
+	w.affected = append(w.affected, e.tag(b.id))
+	for _, v := range b.vips[e] {
+		w.touchVip(v)
+	}
 }
 
 // reserved returns the ports of VIPs at an address, which are no sources of connections there.

@@ -143,3 +143,47 @@ func BenchmarkApplyFloatingIP(b *testing.B) {
 		})
 	}
 }
+
+// unsettled knows that ports are free, and no connection: each packet opens one.
+type unsettled struct{ noState }
+
+func (unsettled) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) {
+	return flow.NATBinding{Addr: r.Targets[0].First, Port: r.Targets[0].FirstPort}, flow.NATChosen
+}
+
+// benchmarkBalanced sends a packet to a VIP with so many others beside it, and members behind it.
+func benchmarkBalanced(b *testing.B, port string, frame []byte, world func(service) *lab, more func(*lab, service)) {
+	for _, c := range []struct{ vips, members int }{{1, 2}, {1000, 2}, {1, 1000}} {
+		b.Run(fmt.Sprintf("vips=%d/members=%d", c.vips, c.members), func(b *testing.B) {
+			s := service{}
+			for i := range c.members {
+				s.members = append(s.members, backend{id: fmt.Sprint("m", i), addr: ipW, port: uint16(8000 + i)})
+			}
+			l := world(s)
+			for i := range c.vips - 1 {
+				more(l, service{id: fmt.Sprint("o", i), at: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 3, byte(1 + i>>8), byte(i)}), 80), members: []backend{{id: fmt.Sprint("o", i), addr: ipW}}})
+			}
+			in := Input{PortID: port, Frame: frame, State: unsettled{}}
+			if d := l.sim.Run(in); d.Verdict != flow.Forward || !d.Cacheable || len(d.Opened) != 1 {
+				b.Fatal(walk(l.send(port, frame)))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.sim.Run(in)
+			}
+		})
+	}
+}
+
+// A new connection of a client to a VIP of version 1 (services §14, row 5).
+func BenchmarkBalance1(b *testing.B) {
+	benchmarkBalanced(b, "p-z", fromZ(vipInside.Addr()).tcp(4000, 80), balanced1, func(l *lab, s service) {
+		s.router = "r"
+		l.service(s)
+	})
+}
+
+// The same of version 2: with the source translated as well.
+func BenchmarkBalance2(b *testing.B) {
+	benchmarkBalanced(b, "p-z", fromZ(vip2.Addr()).tcp(4000, 80), balanced2, func(l *lab, s service) { l.service2("a", s) })
+}

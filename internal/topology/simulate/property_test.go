@@ -265,13 +265,16 @@ type playground struct {
 	probes map[string][]byte
 	ports  []string     // some with the host: PORT@HOST
 	hosts  func(*World) // enters those that the world has while its order is tried
+	// settled: the outcomes are those of later packets of the same connections.
+	settled bool
 }
 
 func playgrounds() map[string]playground {
 	return map[string]playground{
-		"bridged": {anyWorld, genChange(), genBundle(), someOwners, probes(), someIDs, nil},
-		"routed":  {routedWorld, genRoutedChange(), genRoutedBundle(), routedOwners, routedProbes(), []string{"p1", "p2", "q4"}, nil},
-		"LAN":     {lanWorld, genLANChange(), genLANBundle(), lanOwners, lanProbes(), []string{"p1", "p2", "p3", "p4", "l@h1", "l@h2", "l@h3"}, begin},
+		"bridged":  {anyWorld, genChange(), genBundle(), someOwners, probes(), someIDs, nil, false},
+		"routed":   {routedWorld, genRoutedChange(), genRoutedBundle(), routedOwners, routedProbes(), []string{"p1", "p2", "q4"}, nil, false},
+		"LAN":      {lanWorld, genLANChange(), genLANBundle(), lanOwners, lanProbes(), []string{"p1", "p2", "p3", "p4", "l@h1", "l@h2", "l@h3"}, begin, false},
+		"balanced": {balancedWorld, genBalancedChange(), genBalancedBundle(), balancedOwners, balancedProbes(), []string{"p1", "p2", "p3"}, nil, true},
 	}
 }
 
@@ -283,8 +286,29 @@ type outcome struct {
 	touched []string
 }
 
-func (p *playground) outcomes(w *World) map[string]outcome {
+// outcomes probes a world; nothing is remembered before.
+func (p *playground) outcomes(w *World) map[string]outcome { return p.outcomesWith(w, p.memory(w)) }
+
+// memory returns what packets know that come after those of the probes; nil if that is nothing.
+func (p *playground) memory(w *World) *Memory {
+	if !p.settled {
+		return nil
+	}
+	s, m := NewSimulator(w), NewMemory()
+	for _, name := range slices.Sorted(maps.Keys(p.probes)) {
+		for _, port := range p.ports {
+			m.Commit(s.Run(Input{PortID: port, Frame: p.probes[name], State: m}))
+		}
+	}
+	return m
+}
+
+func (p *playground) outcomesWith(w *World, m *Memory) map[string]outcome {
 	s := NewSimulator(w)
+	var state State
+	if m != nil {
+		state = m
+	}
 	all := map[string]outcome{}
 	for name, frame := range p.probes {
 		for _, port := range p.ports {
@@ -292,7 +316,7 @@ func (p *playground) outcomes(w *World) map[string]outcome {
 			if !onLAN && strings.Contains(name, fmt.Sprint(" ", forged, " ")) {
 				continue
 			}
-			d := s.Run(Input{PortID: id, HostID: host, Frame: frame})
+			d := s.Run(Input{PortID: id, HostID: host, Frame: frame, State: state})
 			all[name+" at "+port] = outcome{fingerprint(d), d.Cacheable, d.Learn != nil, slices.Clone(d.Touched)}
 		}
 	}
@@ -311,10 +335,11 @@ func TestAffectedCoversEveryChange(t *testing.T) {
 func (p *playground) affectedCoversEveryChange(t *rapid.T) {
 	w := p.world(t)
 	for range rapid.IntRange(1, 8).Draw(t, "changes") {
-		before := p.outcomes(w)
+		m := p.memory(w)
+		before := p.outcomesWith(w, m)
 		c := p.change.Draw(t, "change")
 		affected := c.apply(w)
-		after := p.outcomes(w)
+		after := p.outcomesWith(w, m)
 		for name, was := range before {
 			is := after[name]
 			if !was.kept || is.text == was.text && (was.learns || !is.learns) {
@@ -411,6 +436,7 @@ func dump(w *World) string {
 	for id, x := range w.physicals {
 		all["physical network "+id] = fmt.Sprintf("refs %d hosts %d LANs %d", x.refs, len(x.hosts), len(x.lans))
 	}
+	dumpBalancers(w, all)
 	sorted(all)
 	return b.String()
 }
@@ -501,6 +527,10 @@ func (p *playground) deleteLeavesNothing(t *rapid.T) {
 				w.ForgetNeighbour(topology.LearnedNeighbour{HostID: h, NetworkID: n, IP: routedAddrs[i]})
 			}
 		}
+	}
+	for _, id := range balancedIDs {
+		w.ApplyMemberHealth("h1", id, nil)
+		w.ApplyMemberHealth("h2", id, nil)
 	}
 	if !w.Empty() {
 		t.Fatalf("left:\n%s", dump(w))
