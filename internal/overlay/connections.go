@@ -98,7 +98,7 @@ func (a *Agent) openState() (k kept, err error) {
 	}
 	k.conns = flowstate.New(flowstate.Options{Max: a.opts.MaxConnections, Keeper: &connKeeper{table: conns, encode: flowstate.AppendKey,
 		decode: flowstate.ParseKey, bytes: func(b *[flowstate.KeySize]byte) []byte { return b[:] }}})
-	k.nats = flowstate.NewTranslations(flowstate.TranslationOptions{Max: a.opts.MaxTranslations, Keeper: &natKeeper{table: nats, encode: flowstate.AppendTranslation,
+	k.nats = flowstate.NewTranslations(flowstate.TranslationOptions{Max: a.opts.MaxTranslations, HostID: a.opts.HostID, Keeper: &natKeeper{table: nats, encode: flowstate.AppendTranslation,
 		decode: flowstate.ParseTranslation, bytes: func(b *[flowstate.TranslationSize]byte) []byte { return b[:] }}})
 	now := monotonic()()
 	if err := k.conns.Load(now); err != nil {

@@ -3,6 +3,7 @@ package overlay
 import (
 	"cmp"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -44,6 +45,7 @@ type engine struct {
 	observers
 	log   *slog.Logger
 	clock func() time.Duration // machine's monotonic clock
+	seed  uint64               // of the choices of load balancers
 	count counters
 }
 
@@ -61,7 +63,7 @@ type kept struct {
 
 func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
 	e := &engine{host: keys.host, dp: dp, conns: state.conns, nats: state.nats, keys: keys, under: under, reports: reports, log: log,
-		clock: monotonic(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
+		clock: monotonic(), seed: rand.Uint64(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
 	e.adverts = newAdvertiser(e)
 	e.rates = newRateLimits(dp, e.clock, log)
 	e.meters = newMetering(dp)

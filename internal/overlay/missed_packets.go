@@ -172,6 +172,7 @@ func (e *engine) send(from *localPort, out datapath.Output, frame []byte, u *dat
 func (e *engine) remember(port *localPort, p *plan) {
 	d := p.decision
 	now := e.clock()
+	e.deleteNATs(d.GoneNATs)
 	if d.FirstFrag != nil && len(p.outputs) > 0 {
 		e.conns.AddFrag(*d.FirstFrag, d.FragPorts, now)
 	}

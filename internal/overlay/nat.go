@@ -13,6 +13,15 @@ func (s liveState) NAT(key flow.NATKey) (flow.NATBinding, bool) {
 	return s.e.nats.Get(key, s.e.net.usesRead)
 }
 
+// Seed implements simulate.State.
+func (s liveState) Seed() uint64 { return s.e.seed }
+
+// OwnConns implements simulate.State.
+func (s liveState) OwnConns(vip flow.Endpoint) int { return s.e.nats.LetIn(vip) }
+
+// MemberConns implements simulate.State.
+func (s liveState) MemberConns(member flow.Endpoint) int { return s.e.nats.To(member) }
+
 func (s liveState) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) {
 	if s.trial {
 		return s.e.ports.Peek(r)
@@ -64,6 +73,14 @@ func (e *engine) rememberNATs(port *localPort, p *plan, hosts []string) map[stri
 	// A full table has evicted some: nothing may use their ports when this packet leaves.
 	e.forgetNATs(e.nats.TakeGone())
 	return unsent
+}
+
+// deleteNATs deletes translations that a packet found to lead to members that have left.
+func (e *engine) deleteNATs(keys []flow.NATKey) {
+	if len(keys) > 0 {
+		e.nats.Delete(keys)
+		e.forgetNATs(e.nats.TakeGone())
+	}
 }
 
 // forgetNATs removes the flows that use translations that are gone.

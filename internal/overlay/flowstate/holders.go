@@ -35,7 +35,7 @@ func (h *holders[R]) largest() *list[R] {
 	if h.most == nil || h.most.n <= h.until {
 		h.most = nil
 		for _, l := range h.by {
-			if h.most == nil || l.n > h.most.n || l.n == h.most.n && l.last.last < h.most.last.last {
+			if h.most == nil || l.n > h.most.n || l.n == h.most.n && l.oldest().last < h.most.oldest().last {
 				h.most = l
 			}
 		}
@@ -44,43 +44,71 @@ func (h *holders[R]) largest() *list[R] {
 	return h.most
 }
 
-// list holds one holder's records, last used first, linked through their entries.
+// list holds one holder's records.
 type list[R any] struct {
-	holder      string
-	imported    bool
-	first, last *entry[R]
-	n           int
+	holder   string
+	imported bool
+	usual    chain[R]
+	special  chain[R] // those that have a life of their own
+	n        int
+}
+
+// chain is records in a row, last used first, linked through their entries.
+type chain[R any] struct{ first, last *entry[R] }
+
+func (l *list[R]) chainOf(c *entry[R]) *chain[R] {
+	if c.special {
+		return &l.special
+	}
+	return &l.usual
+}
+
+// oldest returns the longest unused record.
+func (l *list[R]) oldest() *entry[R] {
+	a, b := l.usual.last, l.special.last
+	if a == nil || b != nil && b.last < a.last {
+		return b
+	}
+	return a
 }
 
 func (l *list[R]) push(c *entry[R]) {
 	l.n++
-	c.prev, c.next = nil, l.first
-	if l.first != nil {
-		l.first.prev = c
-	} else {
-		l.last = c
-	}
-	l.first = c
+	l.chainOf(c).push(c)
 }
 
 func (l *list[R]) remove(c *entry[R]) {
 	l.n--
+	l.chainOf(c).remove(c)
+}
+
+func (l *list[R]) toFront(c *entry[R]) {
+	if row := l.chainOf(c); row.first != c {
+		row.remove(c)
+		row.push(c)
+	}
+}
+
+func (x *chain[R]) push(c *entry[R]) {
+	c.prev, c.next = nil, x.first
+	if x.first != nil {
+		x.first.prev = c
+	} else {
+		x.last = c
+	}
+	x.first = c
+}
+
+func (x *chain[R]) remove(c *entry[R]) {
 	if c.prev != nil {
 		c.prev.next = c.next
 	} else {
-		l.first = c.next
+		x.first = c.next
 	}
 	if c.next != nil {
 		c.next.prev = c.prev
 	} else {
-		l.last = c.prev
+		x.last = c.prev
 	}
 	c.prev, c.next = nil, nil
-}
-
-func (l *list[R]) toFront(c *entry[R]) {
-	if l.first != c {
-		l.remove(c)
-		l.push(c)
-	}
 }

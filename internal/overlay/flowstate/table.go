@@ -55,8 +55,14 @@ type table[K, R comparable] struct {
 	max    int
 	keys   func(R) (K, K) // of a record; both alike if it has one
 	keeper Keeper[R]      // nil: nothing survives a restart
-	// entered and left, if set, are called for each record that comes or goes. The table is locked.
-	entered, left func(R)
+	// entered and left, if set, are called for each record that comes or goes, or passes from another
+	// host's to this host's own. The table is locked.
+	entered, left func(r R, imported bool)
+	// life, if set, returns the life of a record after its last use; 0 = TTL.
+	life func(R) time.Duration
+	// prefers, if set, reports whether a record that a host sent counts, though there is another one
+	// with a key of it: that of a holder, "" for this host.
+	prefers func(r R, from, holder string) bool
 	// returned: imported records in use are returned to their sender, so that they live there too.
 	returned bool
 
@@ -81,10 +87,16 @@ type entry[R any] struct {
 	hosts      []string // that it is sent to
 	in         *list[R]
 	prev, next *entry[R]
+	special    bool // it has a life of its own
 }
 
-func (c *entry[R]) expires() time.Duration {
-	if c.in.imported {
+func (t *table[K, R]) expires(c *entry[R]) time.Duration {
+	switch {
+	case c.special && c.in.imported:
+		return c.last + t.life(c.record) + t.life(c.record)/2
+	case c.special:
+		return c.last + t.life(c.record)
+	case c.in.imported:
 		return c.last + ImportedTTL
 	}
 	return c.last + TTL
@@ -100,7 +112,7 @@ func (t *table[K, R]) get(key K, now time.Duration) (r R, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.entries[key]
-	if c == nil || now >= c.expires() {
+	if c == nil || now >= t.expires(c) {
 		return r, false
 	}
 	return c.record, true
@@ -139,13 +151,19 @@ func (t *table[K, R]) adopt(c *entry[R], port string) {
 	wasImported := c.in.imported
 	t.unlist(c)
 	t.own.push(c, port)
-	if wasImported {
-		t.keepSet(c)
+	if !wasImported {
+		return
+	}
+	t.keepSet(c)
+	if t.entered != nil {
+		t.left(c.record, true)
+		t.entered(c.record, false)
 	}
 }
 
 // Import remembers records that another host sent, and returns the new ones, as Add does. It
-// replaces imported records with one of their keys, and none of this host's own. In a full table a
+// replaces imported records with one of their keys, and none of this host's own, unless the hosts
+// agree by other means which one counts. In a full table a
 // host with more than its share evicts its own: it can evict neither other hosts' records nor this
 // host's.
 func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh []R) {
@@ -163,7 +181,7 @@ func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh
 			}
 			t.resend(c, from)
 			continue
-		case slices.ContainsFunc(others, func(e *entry[R]) bool { return !e.in.imported }):
+		case slices.ContainsFunc(others, func(e *entry[R]) bool { return !t.yields(e, r, from) }):
 			continue
 		}
 		for _, other := range others {
@@ -173,6 +191,25 @@ func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh
 		fresh = append(fresh, r)
 	}
 	return fresh
+}
+
+// yields reports whether a record gives way to another with one of its keys that a host sent. If
+// not, and that host will give way, it is sent the record.
+func (t *table[K, R]) yields(c *entry[R], r R, from string) bool {
+	if t.prefers == nil {
+		return c.in.imported
+	}
+	holder := ""
+	if c.in.imported {
+		holder = c.in.holder
+	}
+	if t.prefers(r, from, holder) {
+		return true
+	}
+	if !c.in.imported && c.special {
+		t.due[from] = append(t.due[from], c.record)
+	}
+	return false
 }
 
 // match returns the live entry of r, or nil and the live entries of others with a key of r.
@@ -195,9 +232,8 @@ func (t *table[K, R]) match(r R, now time.Duration) (same *entry[R], others []*e
 // live finds an entry and forgets it when its time is over.
 func (t *table[K, R]) live(key K, now time.Duration) *entry[R] {
 	c := t.entries[key]
-	if c != nil && now >= c.expires() {
-		t.drop(c)
-		t.stats.Expired++
+	if c != nil && now >= t.expires(c) {
+		t.expire(c)
 		return nil
 	}
 	return c
@@ -251,16 +287,41 @@ func (t *table[K, R]) TakeDue() map[string][]R {
 }
 
 // Expire forgets what has expired. Lists are in the order of Touch, so a record touched late may
-// stay for one more call; readers do not see it.
+// stay for one more call; readers do not see it. Records with a life of their own are all looked at.
 func (t *table[K, R]) Expire(now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range []*holders[R]{&t.own, &t.imported} {
 		for _, l := range h.by {
-			for c := l.last; c != nil && now >= c.expires(); c = l.last {
-				t.drop(c)
-				t.stats.Expired++
+			for c := l.usual.last; c != nil && now >= t.expires(c); c = l.usual.last {
+				t.expire(c)
 			}
+			for c := l.special.last; c != nil; {
+				before := c.prev
+				if now >= t.expires(c) {
+					t.expire(c)
+				}
+				c = before
+			}
+		}
+	}
+}
+
+func (t *table[K, R]) expire(c *entry[R]) {
+	t.drop(c)
+	t.stats.Expired++
+}
+
+// Delete forgets the records with these keys, if they are there.
+func (t *table[K, R]) Delete(keys []K) {
+	if len(keys) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range keys {
+		if c := t.entries[k]; c != nil {
+			t.drop(c)
 		}
 	}
 }
@@ -294,9 +355,11 @@ func (t *table[K, R]) Select(now time.Duration, matches func(port string, r R) b
 			if h.imported {
 				port = ""
 			}
-			for c := l.first; c != nil; c = c.next {
-				if now < c.expires() && matches(port, c.record) {
-					all = append(all, c.record)
+			for _, first := range []*entry[R]{l.usual.first, l.special.first} {
+				for c := first; c != nil; c = c.next {
+					if now < t.expires(c) && matches(port, c.record) {
+						all = append(all, c.record)
+					}
 				}
 			}
 		}
@@ -326,14 +389,14 @@ func (t *table[K, R]) insert(r R, kind *holders[R], holder string, now time.Dura
 	} else {
 		t.own.most, t.imported.most = nil, nil
 	}
-	c := &entry[R]{record: r, last: now}
+	c := &entry[R]{record: r, last: now, special: t.life != nil && t.life(r) != 0}
 	a, b := t.keys(r)
 	t.entries[a], t.entries[b] = c, c
 	t.n++
 	kind.push(c, holder)
 	t.keepSet(c)
 	if t.entered != nil {
-		t.entered(r)
+		t.entered(r, kind.imported)
 	}
 	return c
 }
@@ -345,11 +408,11 @@ func (t *table[K, R]) victim(imported bool, holder string) *entry[R] {
 	over := imported && t.overShare(holder)
 	switch {
 	case t.imported.n == 0 || t.own.n > t.max-t.max/2 && !over:
-		return t.own.largest().last
+		return t.own.largest().oldest()
 	case over:
-		return t.imported.by[holder].last
+		return t.imported.by[holder].oldest()
 	}
-	return t.imported.largest().last
+	return t.imported.largest().oldest()
 }
 
 // overShare reports whether a host has its share, or more, of the half for imported records.
@@ -375,6 +438,6 @@ func (t *table[K, R]) drop(c *entry[R]) {
 	t.gone = append(t.gone, c.record)
 	t.keepDelete(c.record)
 	if t.left != nil {
-		t.left(c.record)
+		t.left(c.record, c.in.imported)
 	}
 }

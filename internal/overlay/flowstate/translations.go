@@ -29,6 +29,9 @@ type BlockUse struct {
 // TranslationOptions bound Translations.
 type TranslationOptions struct {
 	Max int // connections with a translation; default 262144
+	// HostID is that of this host: of two hosts that send the connections of a client to different
+	// members of a pool, the one with the lower id counts.
+	HostID string
 	// Keeper keeps what must survive a restart of the agent; nil: nothing does.
 	Keeper Keeper[flow.NATEntry]
 }
@@ -42,6 +45,9 @@ type Translations struct {
 	// connections use each block.
 	toward map[destination]portUse
 	blocks map[Block]int
+	// Of connections by a translated destination: how many this host let in by each, and how many
+	// there are to each target.
+	letIn, targets map[flow.Endpoint]int
 }
 
 // portUse is the ports in use toward a destination.
@@ -69,9 +75,17 @@ type destination struct {
 // NewTranslations makes an empty table.
 func NewTranslations(o TranslationOptions) *Translations {
 	keys := func(e flow.NATEntry) (flow.NATKey, flow.NATKey) { return e.NATKey, e.Reverse().NATKey }
-	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, o.Keeper), toward: map[destination]portUse{}, blocks: map[Block]int{}}
-	t.entered, t.left = t.occupy, t.vacate
+	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, o.Keeper), toward: map[destination]portUse{}, blocks: map[Block]int{},
+		letIn: map[flow.Endpoint]int{}, targets: map[flow.Endpoint]int{}}
+	t.entered, t.left = t.enter, t.leave
 	t.returned = true // the host that opened it must not give the port to another connection
+	t.life = func(e flow.NATEntry) time.Duration { return time.Duration(e.Life) * time.Second }
+	t.prefers = func(e flow.NATEntry, from, holder string) bool {
+		if e.Kind != flow.ForwardSticky {
+			return holder != ""
+		}
+		return from < cmp.Or(holder, o.HostID)
+	}
 	return t
 }
 
@@ -169,11 +183,54 @@ func byAddress(s sourceUse, a netip.Addr) int { return s.addr.Compare(a) }
 
 func byNumber(u BlockUse, number uint16) int { return cmp.Compare(u.Number, number) }
 
+// LetIn returns how many connections by a translated destination this host has let in.
+func (t *Translations) LetIn(destination flow.Endpoint) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.letIn[destination]
+}
+
+// To returns how many connections are known whose destination is translated to a target.
+func (t *Translations) To(target flow.Endpoint) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.targets[target]
+}
+
+// enter counts a connection.
+func (t *Translations) enter(e flow.NATEntry, imported bool) {
+	switch e.Kind {
+	case flow.ForwardSNAT:
+		t.occupy(e)
+	case flow.ForwardDNAT:
+		t.count(e, imported, 1)
+	}
+}
+
+// leave reverses enter.
+func (t *Translations) leave(e flow.NATEntry, imported bool) {
+	switch e.Kind {
+	case flow.ForwardSNAT:
+		t.vacate(e)
+	case flow.ForwardDNAT:
+		t.count(e, imported, -1)
+	}
+}
+
+func (t *Translations) count(e flow.NATEntry, imported bool, by int) {
+	add := func(to map[flow.Endpoint]int, k flow.Endpoint) {
+		if to[k] += by; to[k] == 0 {
+			delete(to, k)
+		}
+	}
+	add(t.targets, flow.Endpoint{Device: e.Device, Addr: e.Addr, Port: e.Port, Proto: e.Proto})
+	if !imported {
+		add(t.letIn, flow.Endpoint{Device: e.Device, Addr: e.Dst, Port: e.DstPort, Proto: e.Proto})
+	}
+}
+
 // occupy notes that a connection's source port is in use.
 func (t *Translations) occupy(e flow.NATEntry) {
-	if e.Kind != flow.ForwardSNAT {
-		return
-	}
 	d, number := destinationOf(e.Reverse().NATKey), e.Port/BlockSize
 	use := t.toward[d]
 	i, found := slices.BinarySearchFunc(use.blocks, number, byNumber)
@@ -192,9 +249,6 @@ func (t *Translations) occupy(e flow.NATEntry) {
 
 // vacate reverses occupy.
 func (t *Translations) vacate(e flow.NATEntry) {
-	if e.Kind != flow.ForwardSNAT {
-		return
-	}
 	d, number := destinationOf(e.Reverse().NATKey), e.Port/BlockSize
 	use := t.toward[d]
 	if i, found := slices.BinarySearchFunc(use.blocks, number, byNumber); found {

@@ -32,7 +32,8 @@ import (
 //
 // A body begins with the number of records: 1 to MaxKeys connections of KeySize bytes each, or
 // 0x80 and 1 to MaxTranslations translations of TranslationSize bytes each, or 0x40 and 1 to
-// MaxPorts ids of ports, 16 bytes each. Agents of earlier versions reject the latter two. A
+// MaxPorts ids of ports, 16 bytes each, or 0x20 and 1 to MaxTranslations of those translations that
+// are choices of members for clients. Agents of earlier versions reject the latter three. A
 // connection, here and where it is kept over a restart of the agent:
 //
 //	 0  flags: 1 = IPv6, 2 = the ingress key of the forward direction
@@ -43,7 +44,8 @@ import (
 //
 // A translation is the entry of a Forward kind; its Reverse is implied:
 //
-//	 0  key: as a connection; flag 2 = of the destination, else of the source
+//	 0  key: as a connection; flag 2 = of the destination, 4 = the member for a client, with its
+//	    life in seconds in place of the source port; else of the source
 //	54  translated port
 //	56  translated address, 16 bytes; IPv4 as above
 const (
@@ -67,10 +69,12 @@ const (
 
 	areTranslations = 0x80 // in the first byte of a body
 	arePorts        = 0x40 // likewise
+	areSticky       = 0x20 // likewise
 
 	flagIPv6    = 1
 	flagIngress = 2
 	flagDNAT    = 2
+	flagSticky  = 4
 )
 
 // State holds the records that messages carry.
@@ -89,14 +93,17 @@ type Message struct {
 
 // Bodies returns the encoded bodies of as many messages as s needs. All ids must be UUIDs.
 func (s *State) Bodies() (bodies [][]byte, err error) {
-	for part := range slices.Chunk(s.NATs, MaxTranslations) {
-		b := append(make([]byte, 0, 1+len(part)*TranslationSize), areTranslations|byte(len(part)))
-		for i := range part {
-			if b, err = AppendTranslation(b, part[i]); err != nil {
-				return bodies, err
+	usual, sticky := splitSticky(s.NATs)
+	for i, all := range [][]flow.NATEntry{usual, sticky} {
+		for part := range slices.Chunk(all, MaxTranslations) {
+			b := append(make([]byte, 0, 1+len(part)*TranslationSize), [2]byte{areTranslations, areSticky}[i]|byte(len(part)))
+			for i := range part {
+				if b, err = AppendTranslation(b, part[i]); err != nil {
+					return bodies, err
+				}
 			}
+			bodies = append(bodies, b)
 		}
-		bodies = append(bodies, b)
 	}
 	for part := range slices.Chunk(s.Conns, MaxKeys) {
 		b := append(make([]byte, 0, 1+len(part)*KeySize), byte(len(part)))
@@ -119,6 +126,22 @@ func (s *State) Bodies() (bodies [][]byte, err error) {
 		bodies = append(bodies, b)
 	}
 	return bodies, nil
+}
+
+// splitSticky separates the members for clients from other translations.
+func splitSticky(all []flow.NATEntry) (usual, sticky []flow.NATEntry) {
+	isSticky := func(e flow.NATEntry) bool { return e.Kind == flow.ForwardSticky }
+	if !slices.ContainsFunc(all, isSticky) {
+		return all, nil
+	}
+	for _, e := range all {
+		if isSticky(e) {
+			sticky = append(sticky, e)
+		} else {
+			usual = append(usual, e)
+		}
+	}
+	return usual, sticky
 }
 
 // Messages returns as many messages without a seal as s needs. All ids must be UUIDs.
@@ -192,7 +215,9 @@ func ParseBody(b []byte) (State, error) {
 func parseRecords(first byte, b []byte) (s State, err error) {
 	switch {
 	case first&areTranslations != 0:
-		s.NATs, err = parseAll(int(first&^areTranslations), MaxTranslations, TranslationSize, b, ParseTranslation)
+		s.NATs, err = parseAll(int(first&^areTranslations), MaxTranslations, TranslationSize, b, parseUsual)
+	case first&arePorts == 0 && first&areSticky != 0:
+		s.NATs, err = parseAll(int(first&^areSticky), MaxTranslations, TranslationSize, b, parseSticky)
 	case first&arePorts != 0:
 		s.Ports, err = parseAll(int(first&^arePorts), MaxPorts, portIDSize, b, parsePortID)
 	default:
@@ -229,6 +254,19 @@ func parseAll[R any](n, max, size int, b []byte, parse func([]byte) (R, error)) 
 		all = append(all, r)
 	}
 	return all, nil
+}
+
+func parseUsual(b []byte) (flow.NATEntry, error) { return parseOf(b, false) }
+
+func parseSticky(b []byte) (flow.NATEntry, error) { return parseOf(b, true) }
+
+// parseOf reads a translation that has to be the member for a client, or else must not be one.
+func parseOf(b []byte, sticky bool) (flow.NATEntry, error) {
+	e, err := ParseTranslation(b)
+	if err == nil && sticky != (e.Kind == flow.ForwardSticky) {
+		return e, fmt.Errorf("translation from %s to %s is in a message of others", e.Src, e.Dst)
+	}
+	return e, err
 }
 
 func parsePortID(b []byte) (string, error) { return uuid.UUID(b).String(), nil }
@@ -278,8 +316,14 @@ func AppendTranslation(b []byte, e flow.NATEntry) ([]byte, error) {
 		return b, fmt.Errorf("translation from %s to %s: %s is not of their family", e.Src, e.Dst, e.Addr)
 	}
 	var flags byte
-	if e.Kind == flow.ForwardDNAT {
+	switch e.Kind {
+	case flow.ForwardDNAT:
 		flags = flagDNAT
+	case flow.ForwardSticky:
+		if e.SrcPort != 0 || e.Life == 0 {
+			return b, fmt.Errorf("member for client %s: it has a port, or no life", e.Src)
+		}
+		flags, e.SrcPort = flagSticky, e.Life
 	}
 	k := flow.ConnKey{Src: e.Src, Dst: e.Dst, SrcPort: e.SrcPort, DstPort: e.DstPort, Proto: e.Proto, Device: e.Device}
 	b, err := appendHeaders(b, flags, &k)
@@ -294,10 +338,15 @@ func ParseKey(b []byte) (flow.ConnKey, error) {
 	if len(b) != KeySize {
 		return flow.ConnKey{}, fmt.Errorf("connection of %d bytes: want %d", len(b), KeySize)
 	}
-	if b[0]&^(flagIPv6|flagIngress) != 0 {
+	return parseHeaders(b, b[0])
+}
+
+// parseHeaders reads a key, of which the flags are given.
+func parseHeaders(b []byte, flags byte) (flow.ConnKey, error) {
+	if flags&^(flagIPv6|flagIngress) != 0 {
 		return flow.ConnKey{}, fmt.Errorf("connection with unknown flags %#x", b[0])
 	}
-	k := flow.ConnKey{Ingress: b[0]&flagIngress != 0, Proto: b[1], SrcPort: binary.BigEndian.Uint16(b[2:]), DstPort: binary.BigEndian.Uint16(b[4:]),
+	k := flow.ConnKey{Ingress: flags&flagIngress != 0, Proto: b[1], SrcPort: binary.BigEndian.Uint16(b[2:]), DstPort: binary.BigEndian.Uint16(b[4:]),
 		Device: uuid.UUID(b[38:54]).String()}
 	var ok [2]bool
 	k.Src, ok[0] = parseAddr(b[6:22], b[0]&flagIPv6 != 0)
@@ -321,7 +370,12 @@ func ParseTranslation(b []byte) (e flow.NATEntry, err error) {
 	if len(b) != TranslationSize {
 		return e, fmt.Errorf("translation of %d bytes: want %d", len(b), TranslationSize)
 	}
-	k, err := ParseKey(b[:KeySize])
+	isSticky := b[0]&(flagSticky|flagDNAT) == flagSticky
+	flags := b[0]
+	if isSticky {
+		flags &^= flagSticky
+	}
+	k, err := parseHeaders(b[:KeySize], flags)
 	if err != nil {
 		return e, fmt.Errorf("translation: %w", err)
 	}
@@ -333,6 +387,13 @@ func ParseTranslation(b []byte) (e flow.NATEntry, err error) {
 	var ok bool
 	if e.Addr, ok = parseAddr(b[56:72], b[0]&flagIPv6 != 0); !ok {
 		return flow.NATEntry{}, fmt.Errorf("translation from %s to %s: something behind the translated address", k.Src, k.Dst)
+	}
+	if isSticky {
+		e.Kind, e.Life, e.SrcPort = flow.ForwardSticky, e.SrcPort, 0
+		if e.Life == 0 {
+			return flow.NATEntry{}, fmt.Errorf("member for client %s: it has no life", k.Src)
+		}
+		return e, nil
 	}
 	if isICMP(e.Proto) && e.SrcPort != e.DstPort {
 		return flow.NATEntry{}, fmt.Errorf("translation from %s to %s: two ids of one echo", k.Src, k.Dst)

@@ -234,7 +234,7 @@ func TestTranslationBytes(t *testing.T) {
 	if len(bodies) != 1 || !bytes.Equal(bodies[0], want) {
 		t.Fatalf("got\n% x\nwant\n% x", bodies, want)
 	}
-	for name, change := range map[string]func([]byte){"flags": func(b []byte) { b[1] = 4 }, "behind the address": func(b []byte) { b[72] = 1 },
+	for name, change := range map[string]func([]byte){"flags": func(b []byte) { b[1] = 8 }, "behind the address": func(b []byte) { b[72] = 1 },
 		"two ids": func(b []byte) { b[2] = 1 }} {
 		b := bytes.Clone(want)
 		change(b)
@@ -252,7 +252,45 @@ func TestTranslationBytes(t *testing.T) {
 	}
 }
 
-// TestEarlierVersionsReject: an agent that knows no translations takes none for connections.
+// TestStickyBytes: the member for a client has messages of its own, with its life in place of the
+// client's port.
+func TestStickyBytes(t *testing.T) {
+	e := sticky4(1, 300)
+	bodies, err := (&State{NATs: []flow.NATEntry{e, dnat4(1)}}).Bodies()
+	if err != nil || len(bodies) != 2 {
+		t.Fatalf("%d bodies, %v", len(bodies), err)
+	}
+	b := bodies[1]
+	if b[0] != 0x21 || b[1] != 4 || !bytes.Equal(b[3:7], []byte{1, 44, 0, 80}) || len(b) != 1+TranslationSize {
+		t.Errorf("got % x", b)
+	}
+	if s, err := ParseBody(b); err != nil || !slices.Equal(s.NATs, []flow.NATEntry{e}) {
+		t.Errorf("read %+v, %v", s, err)
+	}
+	for name, change := range map[string]func(b []byte){"among other translations": func(b []byte) { b[0] = 0x81 }, "another translation": func(b []byte) { b[1] = 2 },
+		"two kinds": func(b []byte) { b[1] = 6 }, "no life": func(b []byte) { b[3], b[4] = 0, 0 }} {
+		bad := bytes.Clone(b)
+		change(bad)
+		if s, err := ParseBody(bad); err == nil {
+			t.Errorf("%s: was read as %+v", name, s)
+		}
+	}
+	for _, bad := range []func(*flow.NATEntry){func(e *flow.NATEntry) { e.Life = 0 }, func(e *flow.NATEntry) { e.SrcPort = 7 }} {
+		e := sticky4(1, 300)
+		bad(&e)
+		if _, err := AppendTranslation(nil, e); err == nil {
+			t.Errorf("%+v was written", e)
+		}
+	}
+}
+
+// sticky4 is the member for a client.
+func sticky4(i byte, life uint16) flow.NATEntry {
+	e := dnat4(i)
+	e.Kind, e.SrcPort, e.Life = flow.ForwardSticky, 0, life
+	return e
+}
+
 // TestPortsBytes: the ports of a message follow all state, which may concern them.
 func TestPortsBytes(t *testing.T) {
 	bodies, err := (&State{Conns: []flow.ConnKey{key4(1)}, Ports: []string{portA}}).Bodies()
@@ -277,21 +315,22 @@ func TestPortsBytes(t *testing.T) {
 	}
 }
 
+// TestEarlierVersionsReject: an agent that knows no translations takes none for connections.
 func TestEarlierVersionsReject(t *testing.T) {
-	s := State{Conns: []flow.ConnKey{key4(1)}, NATs: []flow.NATEntry{snat4(1, 2000)}}
+	s := State{Conns: []flow.ConnKey{key4(1)}, NATs: []flow.NATEntry{snat4(1, 2000), sticky4(1, 300)}}
 	bodies, err := s.Bodies()
-	if err != nil || len(bodies) != 2 {
+	if err != nil || len(bodies) != 3 {
 		t.Fatal(bodies, err)
 	}
-	if int(bodies[0][0]) <= MaxKeys || int(bodies[1][0]) > MaxKeys {
-		t.Errorf("bodies begin with %d and %d: only connections may look like up to %d of them", bodies[0][0], bodies[1][0], MaxKeys)
+	if int(bodies[0][0]) <= MaxKeys || int(bodies[1][0]) <= MaxKeys || int(bodies[2][0]) > MaxKeys {
+		t.Errorf("bodies begin with %d, %d and %d: only connections may look like up to %d of them", bodies[0][0], bodies[1][0], bodies[2][0], MaxKeys)
 	}
 }
 
 // FuzzParseSealed: no bytes crash the parsers, and what they accept they would have written the
 // same.
 func FuzzParseSealed(f *testing.F) {
-	seeds := State{Conns: []flow.ConnKey{key4(1), key4(2)}, NATs: []flow.NATEntry{snat4(1, 2000)}}
+	seeds := State{Conns: []flow.ConnKey{key4(1), key4(2)}, NATs: []flow.NATEntry{snat4(1, 2000), sticky4(1, 300)}}
 	bodies, err := seeds.Bodies()
 	if err != nil {
 		f.Fatal(err)

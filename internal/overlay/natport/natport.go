@@ -223,7 +223,7 @@ func (l *Leases) pick(r *flow.NATRequest, t *flow.NATTarget, a netip.Addr) (port
 	start := rand.IntN(len(p.held))
 	for i := range p.held {
 		number := p.held[(start+i)%len(p.held)].number
-		ports := ^l.inUse(number)
+		ports := ^l.inUse(number) &^ reserved(r, number)
 		if r.Keep != 0 && r.Keep/flowstate.BlockSize == number && ports>>(r.Keep%flowstate.BlockSize)&1 != 0 && !l.held(r, a, r.Keep) {
 			port, kept = r.Keep, true
 		}
@@ -246,6 +246,18 @@ func (l *Leases) inUse(number uint16) uint64 {
 		return 0
 	}
 	return l.use[i].Ports
+}
+
+// reserved returns the ports of a block that a request must not get.
+func reserved(r *flow.NATRequest, number uint16) (ports uint64) {
+	i, _ := slices.BinarySearch(r.Reserved, number*flowstate.BlockSize)
+	for _, port := range r.Reserved[i:] {
+		if port/flowstate.BlockSize != number {
+			break
+		}
+		ports |= 1 << (port % flowstate.BlockSize)
+	}
+	return ports
 }
 
 // within returns the ports of a block in a range.
