@@ -13,16 +13,18 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// metering counts what metering labels ask for. Packets that the agent forwards are counted as they
+// metering counts what metering labels ask for, and what passes VIPs of load balancers. Packets that the agent forwards are counted as they
 // pass; those of cached flows by the flows' own counters in the kernel, which are read when a flow
-// is looked at, and when it goes. While no label counts anything, that costs nothing.
+// is looked at, and when it goes. While nothing is
+// counted, that costs nothing.
 type metering struct {
 	dp     *datapath.Datapath
 	active atomic.Bool // there are flows that are counted
 
 	mu     sync.Mutex
-	labels map[string]bool // that there are
+	labels map[string]bool // and VIPs, that there are
 	totals map[flow.Meter]*traffic
+	opened map[flow.Meter]uint64   // connections by VIPs to members
 	flows  map[uint64]*meteredFlow // by cookie
 }
 
@@ -41,11 +43,18 @@ type meteredFlow struct {
 }
 
 func newMetering(dp *datapath.Datapath) *metering {
-	return &metering{dp: dp, labels: map[string]bool{}, totals: map[flow.Meter]*traffic{}, flows: map[uint64]*meteredFlow{}}
+	return &metering{dp: dp, labels: map[string]bool{}, totals: map[flow.Meter]*traffic{}, opened: map[flow.Meter]uint64{}, flows: map[uint64]*meteredFlow{}}
 }
 
 func compareMeters(a, b flow.Meter) int {
-	return cmp.Or(cmp.Compare(a.Label, b.Label), cmp.Compare(a.Project, b.Project))
+	direction := func(m flow.Meter) int {
+		if m.Reply {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(a.Label, b.Label), cmp.Compare(a.Project, b.Project), cmp.Compare(a.Vip, b.Vip), cmp.Compare(a.Member, b.Member),
+		cmp.Compare(direction(a), direction(b)))
 }
 
 // setLabels replaces the labels of an owner. The counters of a label end with it.
@@ -61,7 +70,46 @@ func (m *metering) setLabels(before, after []topology.Meter) {
 	for i := range after {
 		m.labels[after[i].ID] = true
 	}
-	maps.DeleteFunc(m.totals, func(k flow.Meter, _ *traffic) bool { return !m.labels[k.Label] })
+	m.forgetTotals()
+}
+
+// setVips replaces the VIPs of an owner. Their counters end with them.
+func (m *metering) setVips(before, after []topology.Vip) {
+	if len(before)+len(after) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range before {
+		delete(m.labels, before[i].ID)
+	}
+	for i := range after {
+		m.labels[after[i].ID] = true
+	}
+	m.forgetTotals()
+}
+
+// forgetTotals ends the counters of labels and VIPs that are gone. It needs the lock.
+func (m *metering) forgetTotals() {
+	maps.DeleteFunc(m.totals, func(k flow.Meter, _ *traffic) bool { return !m.counts(k) })
+	maps.DeleteFunc(m.opened, func(k flow.Meter, _ uint64) bool { return !m.counts(k) })
+}
+
+// counts reports whether the label or the VIP of a meter is there. It needs the lock.
+func (m *metering) counts(k flow.Meter) bool { return m.labels[cmp.Or(k.Label, k.Vip)] }
+
+// open counts connections that a packet has opened by VIPs.
+func (m *metering) open(meters []flow.Meter) {
+	if len(meters) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range meters {
+		if m.counts(k) {
+			m.opened[k]++
+		}
+	}
 }
 
 // pass counts a packet that the agent forwards, as long as it came in.
@@ -80,7 +128,7 @@ func (m *metering) add(meters []flow.Meter, t traffic) {
 		return
 	}
 	for _, k := range meters {
-		if !m.labels[k.Label] {
+		if !m.counts(k) {
 			continue
 		}
 		total := m.totals[k]
@@ -170,8 +218,8 @@ func (m *metering) keep(there map[uint64]struct{}, known func(cookie uint64) boo
 	}
 }
 
-// figures reads all flows that are counted, and returns the totals.
-func (m *metering) figures() (f []telemetry.Value) {
+// readAll reads all flows that are counted.
+func (m *metering) readAll() {
 	m.mu.Lock()
 	keys := make([]datapath.Key, 0, len(m.flows))
 	for _, flow := range m.flows {
@@ -183,14 +231,36 @@ func (m *metering) figures() (f []telemetry.Value) {
 			m.read(f.Cookie, traffic{f.Packets, f.Bytes})
 		}
 	}
+}
+
+// figures reads all flows that are counted, and returns the totals.
+func (m *metering) figures() (f []telemetry.Value) {
+	m.readAll()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range slices.SortedFunc(maps.Keys(m.totals), compareMeters) {
+		total := m.totals[k]
+		if k.Vip != "" {
+			labels := map[string]string{"vip": k.Vip, "member": k.Member, "direction": "in"}
+			if k.Reply {
+				labels["direction"] = "out"
+			}
+			f = append(f, labelled(labels, telemetry.Counter.Of("heddle_balancer_bytes_total", "Bytes of IP packets from clients to a member of a pool by a VIP (in), and back (out).", int(total.bytes))))
+			continue
+		}
 		labels := map[string]string{"label": k.Label, "project": k.Project}
-		bytes := telemetry.Counter.Of("heddle_metering_bytes_total", "Bytes of IP packets that a metering label counts, of a project's routers.", int(m.totals[k].bytes))
-		packets := telemetry.Counter.Of("heddle_metering_packets_total", "Packets that a metering label counts, of a project's routers.", int(m.totals[k].packets))
-		bytes.Labels, packets.Labels = labels, labels
-		f = append(f, bytes, packets)
+		f = append(f,
+			labelled(labels, telemetry.Counter.Of("heddle_metering_bytes_total", "Bytes of IP packets that a metering label counts, of a project's routers.", int(total.bytes))),
+			labelled(labels, telemetry.Counter.Of("heddle_metering_packets_total", "Packets that a metering label counts, of a project's routers.", int(total.packets))))
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(m.opened), compareMeters) {
+		f = append(f, labelled(map[string]string{"vip": k.Vip, "member": k.Member},
+			telemetry.Counter.Of("heddle_balancer_connections_total", "Connections that this host has let in by a VIP, to a member of its pool.", int(m.opened[k]))))
 	}
 	return f
+}
+
+func labelled(labels map[string]string, v telemetry.Value) telemetry.Value {
+	v.Labels = labels
+	return v
 }

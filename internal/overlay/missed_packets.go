@@ -184,6 +184,7 @@ func (e *engine) remember(port *localPort, p *plan) {
 	}
 	hosts := p.hosts()
 	unsent := e.rememberNATs(port, p, hosts)
+	e.meters.open(d.Opened)
 	if len(d.NewConns) > 0 {
 		e.answerChanged(e.conns.Add(d.NewConns, port.id, hosts, now))
 	}

@@ -16,7 +16,7 @@ func tables(host string) []snapshot.Table {
 	requests := schema.TraceRequests.Source()
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
 	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
-		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, requests}
+		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, schema.MemberHealths, requests}
 }
 
 // feed brings the agent's parts to each new snapshot of the store.
@@ -109,6 +109,8 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			net.bump(net.world.ApplyHostState(c.ID, st))
 			x.place = x.place || c.ID == f.opts.HostID
 			x.keyed = append(x.keyed, c.ID)
+		case schema.MemberHealths.Name():
+			net.bump(applyHealth(net.world, c))
 		case schema.TunnelKeys.Name():
 			x.keyed = append(x.keyed, c.ID)
 		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
@@ -150,6 +152,7 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	f.engine.answers.rebind(&before, &after, f.opts.serves)
 	f.engine.adverts.rebind(before.Ports, after.Ports, f.opts.serves)
 	f.engine.meters.setLabels(before.Meters, after.Meters)
+	f.engine.meters.setVips(before.Vips, after.Vips)
 	f.engine.forgetLoggers(&before, &after)
 	f.engine.keys.senders.change(owner, &before, &after, f.opts.serves)
 	f.attachments.limitsChanged(before.Limits, after.Limits)
@@ -158,6 +161,17 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 		f.engine.rates.changed(l.ID, w.Limits(l.ID))
 	}
 	return affected
+}
+
+// applyHealth applies what a host reports of a member of a pool.
+func applyHealth(w *simulate.World, c *snapshot.Changed) (affected []string) {
+	if now, ok := c.New.(*topology.MemberHealth); ok {
+		return w.ApplyMemberHealth(now.HostID, now.MemberID, now)
+	}
+	if old, ok := c.Old.(*topology.MemberHealth); ok {
+		return w.ApplyMemberHealth(old.HostID, old.MemberID, nil)
+	}
+	return nil
 }
 
 // applyHost applies a host's record, and notes the networks that it has a localnet port in now, or
