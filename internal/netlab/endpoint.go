@@ -90,9 +90,9 @@ func unspecified(a netip.Addr) netip.Addr {
 }
 
 // listen makes a socket at an address of the namespace; a TCP socket listens.
-func (n *Namespace) listen(kind int, addr netip.Addr) (s socket, at netip.AddrPort, err error) {
+func (n *Namespace) listen(kind int, addr netip.AddrPort) (s socket, at netip.AddrPort, err error) {
 	err = n.Do(func() error {
-		if s, err = newSocket(kind, netip.AddrPortFrom(addr, 0)); err != nil {
+		if s, err = newSocket(kind, addr); err != nil {
 			return err
 		}
 		if kind == unix.SOCK_STREAM {

@@ -19,6 +19,9 @@ type Path struct {
 	Address netip.Addr
 	// Dialed is the address that clients connect to, if it is translated to Address; else invalid.
 	Dialed netip.Addr
+	// Port is the server's, for paths that know only one; 0 = any.
+	Port uint16
+	host *Namespace // between them, of paths that route
 }
 
 // Latency is the distribution of the time that something took.
@@ -38,7 +41,7 @@ func latencyOf(samples []time.Duration) Latency {
 
 // measure runs a measurement with a socket at the server's address. A TCP socket listens.
 func (p Path) measure(what string, kind int, do func(l socket, at netip.AddrPort) error) error {
-	l, at, err := p.Server.listen(kind, p.Address)
+	l, at, err := p.Server.listen(kind, netip.AddrPortFrom(p.Address, p.Port))
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
@@ -112,7 +114,7 @@ func routed(l *Lab, name, rules string) (Path, error) {
 	if err != nil {
 		return Path{}, err
 	}
-	p := Path{Name: name, Address: netip.MustParseAddr(serverIP)}
+	p := Path{Name: name, Address: netip.MustParseAddr(serverIP), host: h}
 	join := func(e pathEnd) (*Namespace, error) {
 		ns, err := l.join(e, h, fmt.Sprintf("link set eth0 mtu %d", workloadMTU), "addr add "+e.ip+"/32 dev eth0",
 			"route add "+gatewayIP+" dev eth0 scope link", "route add default via "+gatewayIP+" dev eth0")
@@ -184,6 +186,74 @@ func (n *Namespace) nftables(rules string) error {
 	}
 	return nil
 }
+
+// Of balanced paths.
+const (
+	vip          = "192.0.2.80"
+	secondServer = "192.0.2.81" // another address of the server
+	balancedPort = 8080
+)
+
+// BalancedPath joins two workloads by a host that sends connections to an address of its own to two
+// addresses of the server at random, by nftables.
+func BalancedPath(l *Lab) (Path, error) {
+	p, err := routed(l, "routed + nftables numgen DNAT", balancedRules)
+	return p.balanced(err)
+}
+
+// ProxiedPath joins two workloads by a host that proxies connections to an address of its own to
+// two addresses of the server, by haproxy; stop ends that.
+func ProxiedPath(l *Lab) (p Path, stop func(), err error) {
+	if p, err = routed(l, "haproxy, TCP mode", ""); err != nil {
+		return p, nil, err
+	}
+	if p, err = p.balanced(p.host.IP("addr add " + vip + "/32 dev lo")); err != nil {
+		return p, nil, err
+	}
+	config := filepath.Join(os.TempDir(), p.host.Name+".haproxy.cfg")
+	if err := os.WriteFile(config, []byte(proxyConfig), 0o600); err != nil {
+		return p, nil, err
+	}
+	cmd := exec.Command("haproxy", "-db", "-f", config)
+	if err := p.host.Start(cmd); err != nil {
+		return p, nil, errors.Join(err, os.Remove(config))
+	}
+	return p, func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		_ = os.Remove(config)
+	}, nil
+}
+
+// balanced gives the server of a path its second address, and the path a balanced one to connect to.
+func (p Path) balanced(err error) (Path, error) {
+	if err != nil {
+		return p, err
+	}
+	p.Address, p.Dialed, p.Port = netip.IPv4Unspecified(), netip.MustParseAddr(vip), balancedPort
+	return p, errors.Join(p.Server.IP("addr add "+secondServer+"/32 dev eth0"), p.host.IP("route add "+secondServer+"/32 dev "+serverEnd.port))
+}
+
+// balancedRules are BalancedPath's.
+const balancedRules = `table ip nat {
+	chain prerouting {
+		type nat hook prerouting priority -100; policy accept;
+		ip daddr ` + vip + ` dnat to numgen random mod 2 map { 0 : ` + serverIP + `, 1 : ` + secondServer + ` }
+	}
+}
+`
+
+// proxyConfig is ProxiedPath's.
+const proxyConfig = `defaults
+	mode tcp
+	timeout connect 5s
+	timeout client 60s
+	timeout server 60s
+listen vip
+	bind ` + vip + `:8080
+	server one ` + serverIP + `:8080
+	server two ` + secondServer + `:8080
+`
 
 // VXLANPath joins two workloads on two hosts by the kernel's means: a bridge with a vxlan device on
 // each, and a veth between the hosts as their underlay. segmented forces frames of the wire's size

@@ -282,6 +282,17 @@ func (b *balanced) wantFigures() {
 	if got["heddle_balancer_connections_total"] < 12 || got["heddle_balancer_bytes_totalin"] < 12*20000 || got["heddle_balancer_bytes_totalout"] < 12*20000 {
 		t.Errorf("counted %v", got)
 	}
+	b.lab.wait("a report of connections by the VIP", func() bool {
+		kvs, _, err := b.lab.st.List(t.Context(), schema.StatePrefix)
+		var sum topology.VipTraffic
+		for _, kv := range kvs {
+			var v topology.VipTraffic
+			if strings.Contains(kv.Key, "/vips/") && json.Unmarshal(kv.Value, &v) == nil && v.VipID == b.vip.ID {
+				sum.Active, sum.Total, sum.In, sum.Out = sum.Active+v.Active, sum.Total+v.Total, sum.In+v.In, sum.Out+v.Out
+			}
+		}
+		return err == nil && sum.Active > 0 && sum.Total >= 12 && sum.In >= 12*20000 && sum.Out >= 12*20000
+	})
 }
 
 // TestBalancerSticky: all connections of a client go to one member, until it is down.

@@ -233,6 +233,32 @@ func (m *metering) readAll() {
 	}
 }
 
+// vips returns what has passed each VIP, by its id, without the connections that there are now.
+func (m *metering) vips() map[string]*topology.VipTraffic {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]*topology.VipTraffic{}
+	of := func(id string) *topology.VipTraffic {
+		if all[id] == nil {
+			all[id] = &topology.VipTraffic{VipID: id}
+		}
+		return all[id]
+	}
+	for k, n := range m.opened {
+		of(k.Vip).Total += n
+	}
+	for k, t := range m.totals {
+		switch {
+		case k.Vip == "":
+		case k.Reply:
+			of(k.Vip).Out += t.bytes
+		default:
+			of(k.Vip).In += t.bytes
+		}
+	}
+	return all
+}
+
 // figures reads all flows that are counted, and returns the totals.
 func (m *metering) figures() (f []telemetry.Value) {
 	m.readAll()

@@ -5,6 +5,7 @@ import (
 
 	"heddle/internal/store/presence"
 	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 )
 
 // reporter publishes what this host has seen and does, under its lease.
@@ -36,4 +37,28 @@ func (s *sighting) record() (key string, record any) {
 	}
 	n := s.learnedNeighbour()
 	return schema.LearnedNeighbours.KeyOf(&n), &n
+}
+
+// reportVips publishes the traffic by VIPs where it differs from the last report, and returns it.
+func (e *engine) reportVips(last map[string]*topology.VipTraffic) (now map[string]*topology.VipTraffic) {
+	now = e.meters.vips()
+	e.net.mu.RLock()
+	for id, v := range now {
+		v.HostID = e.host
+		if at, ok := e.net.world.VipEndpoint(id); ok {
+			v.Active = e.nats.LetIn(at)
+		}
+	}
+	e.net.mu.RUnlock()
+	for id, v := range now {
+		if last[id] == nil || *last[id] != *v {
+			e.reports.set(schema.VipTraffics.KeyOf(v), v)
+		}
+	}
+	for id, v := range last {
+		if now[id] == nil {
+			e.reports.Delete(schema.VipTraffics.KeyOf(v))
+		}
+	}
+	return now
 }

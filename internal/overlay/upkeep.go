@@ -10,6 +10,7 @@ import (
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/task"
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/simulate"
 )
@@ -39,7 +40,8 @@ type upkeep struct {
 	verifier *decider // decides flows again
 	room     []byte
 	adopted  bool
-	ended    time.Duration // when the last round was
+	vips     map[string]*topology.VipTraffic // as reported
+	ended    time.Duration                   // when the last round was
 }
 
 // Run does rounds until ctx ends. The first adopts an earlier agent's flows; then it calls done.
@@ -163,6 +165,7 @@ func (u *upkeep) round() {
 	}
 	u.age(start)
 	e.rates.sweep(limits, start-roundEvery) // a flow decided lately may be installed by now
+	u.vips = e.reportVips(u.vips)
 	u.ended = e.clock()
 }
 

@@ -54,6 +54,18 @@ type MemberHealth struct {
 	Since    time.Time `json:"since"`
 }
 
+// VipTraffic is what a host has seen of a VIP since its agent started: connections that it has let
+// in, and the bytes of IP packets that it has sent on. Each host sees those that enter the virtual
+// network by its ports: clients' packets, and members' replies.
+type VipTraffic struct {
+	VipID  string `json:"vipId"`
+	HostID string `json:"hostId"`
+	Active int    `json:"active"` // connections now
+	Total  uint64 `json:"total"`  // connections
+	In     uint64 `json:"in"`     // bytes from clients
+	Out    uint64 `json:"out"`    // bytes to clients
+}
+
 // PortState reports that a bound port's interface is present and served by its host.
 type PortState struct {
 	PortID string    `json:"portId"`

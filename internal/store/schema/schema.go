@@ -360,6 +360,11 @@ var (
 		func(h *topology.MemberHealth) string { return h.HostID + "/" + h.MemberID },
 		records.Index("member", func(h *topology.MemberHealth) []string { return []string{h.MemberID} }))
 
+	// VipTraffics are "<host>/<VIP>".
+	VipTraffics = records.NewTable("vip-traffic", StatePrefix+"*/vips/",
+		func(v *topology.VipTraffic) string { return v.HostID + "/" + v.VipID },
+		records.Index("vip", func(v *topology.VipTraffic) []string { return []string{v.VipID} }))
+
 	// TraceAnswers are "<host>/<request>".
 	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
@@ -407,6 +412,6 @@ func All() []snapshot.Table {
 		AutoTopologies,
 		BGPSpeakers, BGPPeers,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
-		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, TraceAnswers, TraceRequests,
+		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, TraceAnswers, TraceRequests,
 	}
 }

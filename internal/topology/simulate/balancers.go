@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
@@ -436,6 +437,16 @@ func (w *World) touchEndpoint(b *balancer, e endpoint) {
 	for _, v := range b.vips[e] {
 		w.touchVip(v)
 	}
+}
+
+// VipEndpoint returns where a VIP is reached, on its load balancer; false for none.
+func (w *World) VipEndpoint(id string) (at flow.Endpoint, ok bool) {
+	v := w.vips[id]
+	if v == nil || v.listed == nil {
+		return at, false
+	}
+	e := v.endpoint()
+	return flow.Endpoint{Device: v.listed.id, Addr: e.addr, Port: e.port, Proto: e.proto}, true
 }
 
 // reserved returns the ports of VIPs at an address, which are no sources of connections there.
