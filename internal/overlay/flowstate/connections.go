@@ -24,7 +24,8 @@ type Table struct {
 // New makes an empty table.
 func New(o Options) *Table {
 	keys := func(k flow.ConnKey) (flow.ConnKey, flow.ConnKey) { return k, k }
-	return &Table{newTable(cmp.Or(o.Max, 524288), keys, o.Keeper), fragments{max: cmp.Or(o.MaxFrags, 16384), known: map[flow.FragKey]*fragment{}}}
+	h := newHasher()
+	return &Table{newTable(cmp.Or(o.Max, 524288), keys, h.ofConn, o.Keeper), fragments{max: cmp.Or(o.MaxFrags, 16384), known: map[flow.FragKey]*fragment{}}}
 }
 
 // Has reports whether key is remembered at a time. That is no use of it; see Touch.

@@ -66,7 +66,7 @@ func (t *table[K, R]) Load(now time.Duration) error {
 	defer t.mu.Unlock()
 	err := t.keeper.Each(func(r R, imported bool) bool {
 		a, b := t.keys(r)
-		if t.entries[a] != nil || t.entries[b] != nil {
+		if t.entries.get(a) != nil || t.entries.get(b) != nil {
 			t.keepDelete(r) // a killed agent left a record and the one that replaced it
 			return true
 		}

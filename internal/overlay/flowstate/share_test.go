@@ -65,7 +65,7 @@ func TestSharesOfAFullTable(t *testing.T) {
 // holding counts the connections of each.
 func holding(t *Table) map[string]int {
 	n := map[string]int{}
-	for _, c := range t.entries {
+	for _, c := range t.entries.byHash {
 		if c.in.imported {
 			n[c.in.holder]++
 		} else {

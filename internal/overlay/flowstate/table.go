@@ -67,7 +67,7 @@ type table[K, R comparable] struct {
 	returned bool
 
 	mu        sync.Mutex
-	entries   map[K]*entry[R]
+	entries   index[K, R]
 	n         int
 	own       holders[R] // by the port that opened it; "" for an earlier agent's
 	imported  holders[R] // received, by host; "" for an earlier agent's
@@ -102,8 +102,8 @@ func (t *table[K, R]) expires(c *entry[R]) time.Duration {
 	return c.last + TTL
 }
 
-func newTable[K, R comparable](max int, keys func(R) (K, K), keeper Keeper[R]) *table[K, R] {
-	return &table[K, R]{max: max, keys: keys, keeper: keeper, changed: task.NewNotice(), entries: map[K]*entry[R]{},
+func newTable[K, R comparable](max int, keys func(R) (K, K), hash func(K) uint64, keeper Keeper[R]) *table[K, R] {
+	return &table[K, R]{max: max, keys: keys, keeper: keeper, changed: task.NewNotice(), entries: newIndex(keys, hash),
 		own: holders[R]{by: map[string]*list[R]{}}, imported: holders[R]{by: map[string]*list[R]{}, imported: true}, leastIdle: never, due: map[string][]R{}}
 }
 
@@ -111,7 +111,7 @@ func newTable[K, R comparable](max int, keys func(R) (K, K), keeper Keeper[R]) *
 func (t *table[K, R]) get(key K, now time.Duration) (r R, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.entries[key]
+	c := t.entries.get(key)
 	if c == nil || now >= t.expires(c) {
 		return r, false
 	}
@@ -231,7 +231,7 @@ func (t *table[K, R]) match(r R, now time.Duration) (same *entry[R], others []*e
 
 // live finds an entry and forgets it when its time is over.
 func (t *table[K, R]) live(key K, now time.Duration) *entry[R] {
-	c := t.entries[key]
+	c := t.entries.get(key)
 	if c != nil && now >= t.expires(c) {
 		t.expire(c)
 		return nil
@@ -244,7 +244,7 @@ func (t *table[K, R]) live(key K, now time.Duration) *entry[R] {
 func (t *table[K, R]) Touch(key K, at time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.entries[key]
+	c := t.entries.get(key)
 	if c == nil {
 		return false
 	}
@@ -320,7 +320,7 @@ func (t *table[K, R]) Delete(keys []K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, k := range keys {
-		if c := t.entries[k]; c != nil {
+		if c := t.entries.get(k); c != nil {
 			t.drop(c)
 		}
 	}
@@ -390,8 +390,9 @@ func (t *table[K, R]) insert(r R, kind *holders[R], holder string, now time.Dura
 		t.own.most, t.imported.most = nil, nil
 	}
 	c := &entry[R]{record: r, last: now, special: t.life != nil && t.life(r) != 0}
-	a, b := t.keys(r)
-	t.entries[a], t.entries[b] = c, c
+	for _, other := range t.entries.put(c) {
+		t.drop(other)
+	}
 	t.n++
 	kind.push(c, holder)
 	t.keepSet(c)
@@ -431,9 +432,7 @@ func (t *table[K, R]) unlist(c *entry[R]) {
 
 func (t *table[K, R]) drop(c *entry[R]) {
 	t.unlist(c)
-	a, b := t.keys(c.record)
-	delete(t.entries, a)
-	delete(t.entries, b)
+	t.entries.remove(c)
 	t.n--
 	t.gone = append(t.gone, c.record)
 	t.keepDelete(c.record)

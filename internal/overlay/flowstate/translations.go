@@ -75,7 +75,8 @@ type destination struct {
 // NewTranslations makes an empty table.
 func NewTranslations(o TranslationOptions) *Translations {
 	keys := func(e flow.NATEntry) (flow.NATKey, flow.NATKey) { return e.NATKey, e.Reverse().NATKey }
-	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, o.Keeper), toward: map[destination]portUse{}, blocks: map[Block]int{},
+	h := newHasher()
+	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, h.ofNAT, o.Keeper), toward: map[destination]portUse{}, blocks: map[Block]int{},
 		letIn: map[flow.Endpoint]int{}, targets: map[flow.Endpoint]int{}}
 	t.entered, t.left = t.enter, t.leave
 	t.returned = true // the host that opened it must not give the port to another connection
@@ -124,7 +125,7 @@ func forward(entries []flow.NATEntry) []flow.NATEntry {
 func (t *Translations) Use(key flow.NATKey, port string, hosts []string, now time.Duration) (e flow.NATEntry, unsent []string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.entries[key]
+	c := t.entries.get(key)
 	if c == nil {
 		return e, nil, false
 	}

@@ -151,14 +151,14 @@ func TestTranslationsAgainstModel(t *testing.T) {
 			"expire": func(t *rapid.T) { x.Expire(now) },
 			"": func(t *rapid.T) {
 				records, ports, blocks := map[flow.NATEntry]bool{}, 0, 0
-				for key, c := range x.entries {
-					if e := c.record; key != e.NATKey && key != e.Reverse().NATKey {
-						t.Fatalf("%+v leads to %+v", key, e)
+				for hash, c := range x.entries.byHash {
+					if e := c.record; hash != x.entries.hash(e.NATKey) && hash != x.entries.hash(e.Reverse().NATKey) {
+						t.Fatalf("%x leads to %+v", hash, e)
 					}
 					records[c.record] = true
 				}
 				for e := range records {
-					if x.entries[e.NATKey] == nil || x.entries[e.NATKey] != x.entries[e.Reverse().NATKey] {
+					if x.entries.get(e.NATKey) == nil || x.entries.get(e.NATKey) != x.entries.get(e.Reverse().NATKey) {
 						t.Fatalf("%+v is half there", e)
 					}
 					if e.Kind != flow.ForwardSNAT {

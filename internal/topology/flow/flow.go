@@ -89,9 +89,9 @@ const (
 // NATKey identifies a translation by the packet's headers before it, on one device. Of ICMP echo
 // both ports are the id; for an ICMP error they are those of the quoted packet's replies.
 type NATKey struct {
-	Kind             NATKind
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
+	Kind             NATKind
 	Proto            uint8
 	Device           string // id of the router, or of the load balancer
 }
@@ -101,14 +101,14 @@ type NATKey struct {
 type NATBinding struct {
 	Addr netip.Addr
 	Port uint16
+	// Life is that of a ForwardSticky after its last use, seconds; 0 of other kinds.
+	Life uint16
 }
 
 // NATEntry is one translation.
 type NATEntry struct {
 	NATKey
 	NATBinding
-	// Life is that of a ForwardSticky after its last use, seconds; 0 of other kinds.
-	Life uint16
 }
 
 // IsForward reports whether packets of a connection's first direction find it.

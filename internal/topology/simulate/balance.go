@@ -241,7 +241,7 @@ func (s *Simulator) stick(p *pool, m *member, k flow.NATKey) {
 		life = stickyLife
 	}
 	s.dec.NewNATs = append(s.dec.NewNATs, flow.NATEntry{NATKey: stickyKey(p, k),
-		NATBinding: flow.NATBinding{Addr: m.def.Address, Port: m.def.ProtocolPort}, Life: uint16(min(life, 1<<16-1))})
+		NATBinding: flow.NATBinding{Addr: m.def.Address, Port: m.def.ProtocolPort, Life: uint16(min(life, 1<<16-1))}})
 }
 
 // open remembers a new connection to a member, and sends the packet there.
