@@ -186,10 +186,7 @@ func checkChoice(t *rapid.T, w *World, mem *Memory, d *flow.Decision, n flow.NAT
 		return
 	}
 	v := b.vipAt(endpoint{n.Dst, n.DstPort, n.Proto})
-	var at []*member
-	for _, m := range v.pool.at[endpoint{n.Addr, n.Port, n.Proto}] {
-		at = append(at, m)
-	}
+	at := v.pool.at[endpoint{n.Addr, n.Port, n.Proto}]
 	sticky := v.isSticky()
 	_, wasThere := mem.NAT(n.NATKey)
 	_, clientWas := mem.NAT(stickyKey(v.pool, n.NATKey))

@@ -176,7 +176,6 @@ func TestMemberStates(t *testing.T) {
 				if !keeps && !c.selectable {
 					wantReason(t, d, flow.Drop, "lb: no member")
 				}
-				d = l.send("p-up", fromUp(vip2.Addr()).tcp(9999, 80)) // of another client
 				if d = l.send("p-y", frameSpec{n: 2, to: 2, src: ipY, dst: vip2.Addr()}.tcp(4000, 80)); (chosen(d) == "x") != c.selectable {
 					t.Errorf("selectable: %v, want %v\n%s", chosen(d) == "x", c.selectable, walk(d))
 				}
