@@ -225,7 +225,8 @@ func ProxiedPath(l *Lab) (p Path, stop func(), err error) {
 	}, nil
 }
 
-// balanced gives the server of a path its second address, and the path a balanced one to connect to.
+// balanced gives the server of a path its second address, and the path a balanced one to connect
+// to.
 func (p Path) balanced(err error) (Path, error) {
 	if err != nil {
 		return p, err

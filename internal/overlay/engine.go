@@ -30,8 +30,6 @@ type engine struct {
 	dp      *datapath.Datapath
 	net     *virtualNetwork
 	memory  *memory
-	conns   *flowstate.Table
-	nats    *flowstate.Translations
 	ports   *natport.Leases
 	waiting *waiting
 	errors  *errorLimit
@@ -42,6 +40,7 @@ type engine struct {
 	moves   *handovers
 	adverts *advertiser
 	reports *reporter
+	kept
 	observers
 	log   *slog.Logger
 	clock func() time.Duration // machine's monotonic clock
@@ -62,7 +61,7 @@ type kept struct {
 }
 
 func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
-	e := &engine{host: keys.host, dp: dp, conns: state.conns, nats: state.nats, keys: keys, under: under, reports: reports, log: log,
+	e := &engine{host: keys.host, dp: dp, kept: state, keys: keys, under: under, reports: reports, log: log,
 		clock: monotonic(), seed: rand.Uint64(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
 	e.adverts = newAdvertiser(e)
 	e.rates = newRateLimits(dp, e.clock, log)

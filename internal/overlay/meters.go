@@ -13,10 +13,10 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// metering counts what metering labels ask for, and what passes VIPs of load balancers. Packets that the agent forwards are counted as they
-// pass; those of cached flows by the flows' own counters in the kernel, which are read when a flow
-// is looked at, and when it goes. While nothing is
-// counted, that costs nothing.
+// metering counts what metering labels ask for, and what passes VIPs of load balancers. Packets
+// that the agent forwards are counted as they pass; those of cached flows by the flows' own
+// counters in the kernel, which are read when a flow is looked at, and when it goes. While nothing
+// is counted, that costs nothing.
 type metering struct {
 	dp     *datapath.Datapath
 	active atomic.Bool // there are flows that are counted

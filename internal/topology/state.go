@@ -54,9 +54,9 @@ type MemberHealth struct {
 	Since    time.Time `json:"since"`
 }
 
-// VipTraffic is what a host has seen of a VIP since its agent started: connections that it has let
-// in, and the bytes of IP packets that it has sent on. Each host sees those that enter the virtual
-// network by its ports: clients' packets, and members' replies.
+// VipTraffic is a host's count of a VIP's traffic since the agent started: of connections that the
+// host has let in, and of the bytes of IP packets that it has sent on. Each host counts those that
+// enter the virtual network by its ports: clients' packets, and members' replies.
 type VipTraffic struct {
 	VipID  string `json:"vipId"`
 	HostID string `json:"hostId"`

@@ -46,8 +46,8 @@ const (
 	hostC = "00000000-0000-4000-8000-00000000000c"
 )
 
-// TestStickyConflict: two hosts that chose other members for a client agree on the choice of the one
-// with the lower id, whatever the order of their messages, and so does a third.
+// TestStickyConflict: two hosts that chose other members for a client agree on the choice of the
+// one with the lower id, whatever the order of their messages, and so does a third.
 func TestStickyConflict(t *testing.T) {
 	low, high := sticky4(1, 300), sticky4(1, 300)
 	high.Port = 9

@@ -10,9 +10,9 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// index finds entries by their keys. It keeps hashes of 64 bits in place of the keys, which an entry
-// has in itself: a key is some eighty bytes. Of two keys with one hash the later has the place, and
-// the other's entry has to go; by chance that happens once in ten million full tables.
+// index finds entries by their keys. It keeps hashes of 64 bits in place of the keys, which an
+// entry has in itself: a key is some eighty bytes. Of two keys with one hash the later has the
+// place, and the other's entry has to go; by chance that happens once in ten million full tables.
 type index[K, R comparable] struct {
 	keys   func(R) (K, K)
 	hash   func(K) uint64

@@ -55,13 +55,13 @@ type table[K, R comparable] struct {
 	max    int
 	keys   func(R) (K, K) // of a record; both alike if it has one
 	keeper Keeper[R]      // nil: nothing survives a restart
-	// entered and left, if set, are called for each record that comes or goes, or passes from another
-	// host's to this host's own. The table is locked.
+	// entered and left, if set, are called for each record that comes or goes, or passes from
+	// another host's to this host's own. The table is locked.
 	entered, left func(r R, imported bool)
 	// life, if set, returns the life of a record after its last use; 0 = TTL.
 	life func(R) time.Duration
-	// prefers, if set, reports whether a record that a host sent counts, though there is another one
-	// with a key of it: that of a holder, "" for this host.
+	// prefers, if set, reports whether a record that a host sent counts, though there is another
+	// one with a key of it: that of a holder, "" for this host.
 	prefers func(r R, from, holder string) bool
 	// returned: imported records in use are returned to their sender, so that they live there too.
 	returned bool
@@ -287,7 +287,8 @@ func (t *table[K, R]) TakeDue() map[string][]R {
 }
 
 // Expire forgets what has expired. Lists are in the order of Touch, so a record touched late may
-// stay for one more call; readers do not see it. Records with a life of their own are all looked at.
+// stay for one more call; readers do not see it. Records with a life of their own are all looked
+// at.
 func (t *table[K, R]) Expire(now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -331,9 +331,9 @@ type Decision struct {
 	// the routers passed, the port by which a network between two routers was entered, and all
 	// ports to which the packet went or would have gone. Changes of chains, groups, tables, routes
 	// and networks affect their ports and routers. Then come the addresses that filters looked up
-	// in address groups: if one joins or leaves such a group, only they are affected. Where there is
-	// a load balancer they are followed by the names of a VIP with a member, of a VIP alone, or of an
-	// address and port where no VIP is.
+	// in address groups: if one joins or leaves such a group, only they are affected. Where there
+	// is a load balancer they are followed by the names of a VIP with a member, of a VIP alone, or
+	// of an address and port where no VIP is.
 	Touched []string
 
 	// Rewrite is nil if the packet leaves as it came in. It holds for all Outputs.
@@ -347,7 +347,8 @@ type Decision struct {
 	GoneNATs []NATKey
 	// Opened are the counters of the VIPs and members of which the packet opens a connection.
 	Opened []Meter
-	// Meters are those that count the packet, once for each router and load balancer that it passes.
+	// Meters are those that count the packet, once for each router and load balancer that it
+	// passes.
 	Meters []Meter
 	// Logged are the decisions on the way that logs ask for: to be recorded once, when the packet
 	// has not been Postponed.

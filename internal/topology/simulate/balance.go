@@ -56,8 +56,8 @@ func (b *balancer) vipAt(e endpoint) *vip {
 	return nil
 }
 
-// balancedKey returns the key under which a load balancer has the packet's connection; not known for
-// a packet that has no ports. Those of a later fragment are the first one's.
+// balancedKey returns the key under which a load balancer has the packet's connection; not known
+// for a packet that has no ports. Those of a later fragment are the first one's.
 func (s *Simulator) balancedKey(b *balancer, kind flow.NATKind) (k flow.NATKey, known bool) {
 	f := s.filters.now
 	if f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP {

@@ -351,8 +351,8 @@ func TestBalancedFragments(t *testing.T) {
 	}
 }
 
-// TestRepeatableChoice: a trace's choices are the same each time, and a packet that is decided twice
-// goes to one member.
+// TestRepeatableChoice: a trace's choices are the same each time, and a packet that is decided
+// twice goes to one member.
 func TestRepeatableChoice(t *testing.T) {
 	t.Parallel()
 	var first []string

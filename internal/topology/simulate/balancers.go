@@ -295,8 +295,8 @@ func (w *World) linkMember(m *member) {
 }
 
 // ApplyMemberHealth enters what a host reports of a member's health, nil when it reports nothing
-// any more, and returns what decisions rest on that may change. Of several hosts' reports the newest
-// counts. The world keeps h.
+// any more, and returns what decisions rest on that may change. Of several hosts' reports the
+// newest counts. The world keeps h.
 func (w *World) ApplyMemberHealth(hostID, memberID string, h *topology.MemberHealth) (affected []string) {
 	w.begin()
 	m := hold(w.members, memberID)

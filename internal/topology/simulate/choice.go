@@ -9,8 +9,8 @@ import (
 // choice is the selectable members of a pool, ready to choose from.
 type choice struct {
 	members []*member
-	// The alias table (Vose): of a random number the slot is chosen by its high part, and in the slot
-	// the member itself or the alias by its low part.
+	// The alias table (Vose): of a random number the slot is chosen by its high part, and in the
+	// slot the member itself or the alias by its low part.
 	limits  []uint64 // below which it is the slot's own member
 	aliases []int32
 }

@@ -46,15 +46,18 @@ type World struct {
 	limits     map[string]*limits
 	subnets    map[string]*subnet
 	subnets6   map[string]*subnet6
-	hosts      map[string]*host
-	physicals  map[string]*physicalNetwork // by name
 
+	machines
 	observers
 	balancing
-
-	underlayMTU int // for a workload's packet, bytes; 0 = not known
-
 	underway
+}
+
+// machines holds the hosts, and what carries packets between them.
+type machines struct {
+	hosts       map[string]*host
+	physicals   map[string]*physicalNetwork // by name
+	underlayMTU int                         // for a workload's packet, bytes; 0 = not known
 }
 
 // observers holds what counts and records packets, and decides nothing.
@@ -88,8 +91,7 @@ func NewWorld(o Options) *World {
 		limits:           map[string]*limits{},
 		subnets:          map[string]*subnet{},
 		subnets6:         map[string]*subnet6{},
-		hosts:            map[string]*host{},
-		physicals:        map[string]*physicalNetwork{},
+		machines:         machines{hosts: map[string]*host{}, physicals: map[string]*physicalNetwork{}},
 		observers: observers{
 			meters:  meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
 			loggers: loggers{all: map[string]*topology.Logger{}, byTenant: map[string][]*topology.Logger{}},
@@ -109,8 +111,8 @@ func (w *World) Empty() bool {
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
 // of the ports and routers whose decisions may change, addresses that decisions have looked up in
-// groups, and names of VIPs and their members: all other decisions stand. The cost follows the difference and the number of those
-// ports. The world keeps b.
+// groups, and names of VIPs and their members: all other decisions stand. The cost follows the
+// difference and the number of those ports. The world keeps b.
 func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []string) {
 	old := w.owners[owner]
 	if old == nil {
