@@ -295,11 +295,7 @@ func (o *operation) giveLocalnetKey(n *neutron.Network) error {
 	taken := func(key uint32) (bool, error) {
 		return schema.Networks.CountBy(o.tx, "tunnel_key", schema.TunnelKey(addresses.LocalnetKeys+key)) > 0, nil
 	}
-	choose := func() (uint32, error) { return addresses.TunnelKey(taken, o.random) }
-	if o.opts.Ordered {
-		choose = func() (uint32, error) { return addresses.NextTunnelKey(0, taken) }
-	}
-	key, err := choose()
+	key, err := o.freeTunnelKey(0, taken)
 	n.TunnelKey = addresses.LocalnetKeys + key
 	return err
 }

@@ -59,12 +59,17 @@ func (e portEdit) chooseTunnelKey() (err error) {
 	taken := func(key uint32) (bool, error) {
 		return schema.Ports.CountBy(e.tx, "tunnel_key", schema.TunnelKey(key)) > 0, nil
 	}
-	if e.opts.Ordered {
-		e.p.TunnelKey, err = addresses.NextTunnelKey(schema.Ports.Count(e.tx), taken)
-		return err
-	}
-	e.p.TunnelKey, err = addresses.TunnelKey(taken, e.random)
+	e.p.TunnelKey, err = e.freeTunnelKey(schema.Ports.Count(e.tx), taken)
 	return err
+}
+
+// freeTunnelKey chooses a tunnel key that is not taken: if ports are to be reproducible, the first
+// above least.
+func (o *operation) freeTunnelKey(least int, taken func(uint32) (bool, error)) (uint32, error) {
+	if o.opts.Ordered {
+		return addresses.NextTunnelKey(least, taken)
+	}
+	return addresses.TunnelKey(taken, o.random)
 }
 
 // newAddresses gives a new port its fixed addresses.

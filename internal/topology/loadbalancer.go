@@ -145,3 +145,19 @@ type ServiceContainer struct {
 	// "" = any live host.
 	PortGroupID string `json:"portGroupId,omitempty"`
 }
+
+// ContainerOwner is the kind of the owner of a bundle with a service container, its port and routes.
+// The owner's id is the container's.
+const ContainerOwner = "container"
+
+// ContainerBinding is the host that the scheduler has chosen for a service container. The
+// container's port is bound to it in the same transaction, and whoever derives the container's
+// bundle again binds the port to it.
+type ContainerBinding struct {
+	ContainerID   string `json:"containerId"`
+	HostID        string `json:"hostId"`
+	InterfaceName string `json:"interfaceName"`
+}
+
+// ContainerInterface returns the name of the interface that a container's port is bound to.
+func ContainerInterface(portID string) string { return "hct" + portID[:min(len(portID), 11)] }

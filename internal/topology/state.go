@@ -66,6 +66,34 @@ type VipTraffic struct {
 	Out    uint64 `json:"out"`    // bytes to clients
 }
 
+// ContainerHost reports the kinds of service containers that a host runs.
+type ContainerHost struct {
+	HostID string   `json:"hostId"`
+	Kinds  []string `json:"kinds"`           // in order
+	Weight int      `json:"weight"`          // its share of the containers; 0 = none that is new
+	Limit  int      `json:"limit,omitempty"` // containers that it runs at most; 0 = any number
+}
+
+// States of a service container on its host.
+const (
+	ContainerStarting = "STARTING"
+	ContainerRunning  = "RUNNING"
+	ContainerStopping = "STOPPING"
+	ContainerStopped  = "STOPPED"
+	ContainerError    = "ERROR"
+)
+
+// ContainerState is the state of a service container that a host runs.
+type ContainerState struct {
+	ContainerID string    `json:"containerId"`
+	HostID      string    `json:"hostId"`
+	Status      string    `json:"status"`            // ContainerRunning, …
+	Message     string    `json:"message,omitempty"` // what is wrong
+	Namespace   string    `json:"namespace"`
+	Interface   string    `json:"interface"`
+	Since       time.Time `json:"since"`
+}
+
 // PortState reports that a bound port's interface is present and served by its host.
 type PortState struct {
 	PortID string    `json:"portId"`

@@ -579,8 +579,7 @@ type LocalIP struct {
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
 	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, logging-resource, firewall-log,
-	// firewall or qos-policy.
-	// Gateways and interfaces have the id of their port.
+	// firewall, qos-policy or ContainerOwner. Gateways and interfaces have the id of their port.
 	Kind string
 	ID   string
 }

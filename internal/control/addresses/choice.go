@@ -28,6 +28,9 @@ const MaxTunnelKey = 1<<20 - 1
 // LocalnetKeys is set in the keys of localnet ports, so that none is an ordinary port's.
 const LocalnetKeys = 4 << 20
 
+// ContainerKeys is set in the keys of service containers' ports, likewise.
+const ContainerKeys = 3 << 20
+
 // TunnelKey chooses a free tunnel key from 1 to [MaxTunnelKey].
 func TunnelKey(taken func(uint32) (bool, error), random Random) (uint32, error) {
 	for range tries {

@@ -10,6 +10,7 @@
 //	/heddle/trace/requests/<host>/                     requests to a host, under a lease
 //	/heddle/identity/ /heddle/join/                    users, and join tokens: secret from agents
 //	/heddle/xen/…                                      a pool of the XenAPI
+//	/heddle/containers/<container>                     hosts of service containers
 //	/heddle/dns/…                                      names published on a DNS server
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
@@ -42,6 +43,7 @@ const (
 	IdentityPrefix      = "/heddle/identity/"
 	JoinPrefix          = "/heddle/join/"
 	XenPrefix           = "/heddle/xen/"
+	ContainersPrefix    = "/heddle/containers/"
 	DNSPrefix           = "/heddle/dns/"
 	CalicoPrefix        = "/calico/"
 )
@@ -295,8 +297,12 @@ type Bundle struct {
 	Bundle topology.Bundle `json:"bundle"`
 }
 
-// Bundles has the topology that the overlay simulates. Ids are "<kind>/<id>" of the owner.
-var Bundles = records.NewTable("topology", TopologyPrefix, func(b *Bundle) string { return BundleID(b.Owner) })
+// Bundles has the topology that the overlay simulates. Ids are "<kind>/<id>" of the owner. The ports
+// of service containers, which are no ports of Neutron, have unique tunnel keys here.
+var Bundles = records.NewTable("topology", TopologyPrefix, func(b *Bundle) string { return BundleID(b.Owner) },
+	records.Unique("container_key", containerKeys),
+	records.Index("container_router", containerRouters),
+)
 
 // BundleID returns the id of an owner's bundle.
 func BundleID(o topology.Owner) string { return o.Kind + "/" + o.ID }
@@ -365,6 +371,14 @@ var (
 		func(v *topology.VipTraffic) string { return v.HostID + "/" + v.VipID },
 		records.Index("vip", func(v *topology.VipTraffic) []string { return []string{v.VipID} }))
 
+	// ContainerHosts has the hosts that run service containers, by id.
+	ContainerHosts = records.NewTable("container-host", StatePrefix+"*/container-host", func(h *topology.ContainerHost) string { return h.HostID })
+
+	// ContainerStates are "<host>/<container>".
+	ContainerStates = records.NewTable("container-state", StatePrefix+"*/container/",
+		func(s *topology.ContainerState) string { return s.HostID + "/" + s.ContainerID },
+		records.Index("container", func(s *topology.ContainerState) []string { return []string{s.ContainerID} }))
+
 	// TraceAnswers are "<host>/<request>".
 	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
@@ -411,7 +425,7 @@ func All() []snapshot.Table {
 		AddressScopes, SubnetPools, FreeRanges,
 		AutoTopologies,
 		BGPSpeakers, BGPPeers,
-		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
-		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, TraceAnswers, TraceRequests,
+		Quotas, PendingWorks, Bundles, ContainerBindings, Hosts, Underlays, Agents, TunnelZones,
+		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, TraceAnswers, TraceRequests,
 	}
 }

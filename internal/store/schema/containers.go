@@ -1,0 +1,50 @@
+package schema
+
+import (
+	"heddle/internal/store/records"
+	"heddle/internal/topology"
+)
+
+// ContainerBindings has the hosts of service containers, by the container's id. The scheduler writes
+// them; one goes with the container's bundle.
+var ContainerBindings = records.NewTable("container-binding", ContainersPrefix, func(b *topology.ContainerBinding) string { return b.ContainerID },
+	records.Ref("container", Bundles, func(b *topology.ContainerBinding) []string { return []string{ContainerBundleID(b.ContainerID)} }, records.Cascade()),
+	records.Index("host", func(b *topology.ContainerBinding) []string { return []string{b.HostID} }),
+)
+
+// ContainerBundleID returns the id of the bundle of a service container.
+func ContainerBundleID(containerID string) string {
+	return BundleID(topology.Owner{Kind: topology.ContainerOwner, ID: containerID})
+}
+
+// BindContainer binds the ports of a service container's bundle to the host in its binding, nil for
+// none.
+func BindContainer(b *topology.Bundle, to *topology.ContainerBinding) {
+	for i := range b.Ports {
+		p := &b.Ports[i]
+		p.HostID, p.InterfaceName = "", ""
+		if to != nil {
+			p.HostID, p.InterfaceName = to.HostID, to.InterfaceName
+		}
+	}
+}
+
+func containerKeys(b *Bundle) (keys []string) {
+	if b.Owner.Kind != topology.ContainerOwner {
+		return nil
+	}
+	for i := range b.Bundle.Ports {
+		keys = append(keys, TunnelKey(b.Bundle.Ports[i].TunnelKey))
+	}
+	return keys
+}
+
+func containerRouters(b *Bundle) (ids []string) {
+	if b.Owner.Kind != topology.ContainerOwner {
+		return nil
+	}
+	for i := range b.Bundle.Ports {
+		ids = append(ids, b.Bundle.Ports[i].RouterID)
+	}
+	return ids
+}
