@@ -249,7 +249,8 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	o := &a.opts
 	a.keys = keys
 	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/",
-		Except: schema.StatePrefix + o.HostID + schema.NATPortsTail, TTL: o.LeaseTTL, Log: a.log})
+		Except: []string{schema.StatePrefix + o.HostID + schema.NATPortsTail, schema.StatePrefix + o.HostID + schema.MemberHealthsTail},
+		TTL:    o.LeaseTTL, Log: a.log})
 	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log}, tables(o.HostID)...)
 	a.underlay = newUnderlay(a.net, a.dp, o.TunnelIP, a.wayChanged, a.log)
 	a.underlay.unreachable = func(is bool) { a.obstacles.set(noTunnelAddress, is) }

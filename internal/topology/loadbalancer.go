@@ -1,6 +1,10 @@
 package topology
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"heddle/internal/topology/packet"
+)
 
 // Protocols that pools balance.
 const (
@@ -157,6 +161,13 @@ type ContainerBinding struct {
 	ContainerID   string `json:"containerId"`
 	HostID        string `json:"hostId"`
 	InterfaceName string `json:"interfaceName"`
+}
+
+// ContainerMAC returns the MAC address of the container behind a router's port, which the router
+// knows without asking.
+func ContainerMAC(port packet.MAC) packet.MAC {
+	port[5] ^= 1
+	return port
 }
 
 // ContainerInterface returns the name of the interface that a container's port is bound to.

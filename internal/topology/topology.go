@@ -91,6 +91,8 @@ type Port struct {
 	// for none. Packets go on to another scope only if their addresses are translated.
 	AddressScope4 string `json:"addressScope4,omitempty"`
 	AddressScope6 string `json:"addressScope6,omitempty"`
+	// ServiceContainerID is the container that the port leads to, "" for none.
+	ServiceContainerID string `json:"serviceContainerId,omitempty"`
 
 	PortGroupIDs []string `json:"portGroupIds,omitempty"`
 	// LimitsID names the Limits of what an exterior port's machine sends and receives, "" for none.

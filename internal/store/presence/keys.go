@@ -27,7 +27,7 @@ type Keys struct {
 	store    store.Store
 	changed  task.Notice
 	prefixes []string
-	except   string // begins keys that no sweep reads; "": none
+	except   []string // begin keys that no sweep reads
 
 	mu       sync.Mutex
 	desired  map[string][]byte
@@ -203,10 +203,8 @@ func (k *Keys) holds(op store.Op) bool {
 
 // isCovered reports whether a sweep reads the key.
 func (k *Keys) isCovered(key string) bool {
-	if k.except != "" && strings.HasPrefix(key, k.except) {
-		return false
-	}
-	return slices.ContainsFunc(k.prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+	below := func(p string) bool { return strings.HasPrefix(key, p) }
+	return !slices.ContainsFunc(k.except, below) && slices.ContainsFunc(k.prefixes, below)
 }
 
 func (k *Keys) finish(ops []store.Op, err error) {

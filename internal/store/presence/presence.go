@@ -23,8 +23,8 @@ import (
 // Options of a Presence. Store, Prefix and TTL are required.
 type Options struct {
 	Store  store.Store
-	Prefix string // of all keys; other keys below it, of an earlier agent of this host, are deleted
-	Except string // begins keys below Prefix that are not the Presence's; "" for none
+	Prefix string   // of all keys; other keys below it, of an earlier agent of this host, are deleted
+	Except []string // begin keys below Prefix that are not the Presence's
 	TTL    time.Duration
 	// Prepare, if set, is called before each lease is taken: others may have reacted to the absence
 	// of the host. While it fails nothing is reported.

@@ -98,7 +98,7 @@ func TestPresenceExcept(t *testing.T) {
 	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/me/left", Value: []byte("over")}, {Key: "/me/other/a", Value: []byte("1")}}); err != nil {
 		t.Fatal(err)
 	}
-	p := New(Options{Store: st, Prefix: "/me/", Except: "/me/other/", TTL: time.Minute})
+	p := New(Options{Store: st, Prefix: "/me/", Except: []string{"/me/other/"}, TTL: time.Minute})
 	p.Complete()
 	runPresence(t, p)
 	<-p.Reported()

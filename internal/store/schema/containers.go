@@ -17,11 +17,12 @@ func ContainerBundleID(containerID string) string {
 	return BundleID(topology.Owner{Kind: topology.ContainerOwner, ID: containerID})
 }
 
-// BindContainer binds the ports of a service container's bundle to the host in its binding, nil for
-// none.
+// BindContainer makes the ports of a service container's bundle lead to it, and binds them to the
+// host in its binding, nil for none.
 func BindContainer(b *topology.Bundle, to *topology.ContainerBinding) {
 	for i := range b.Ports {
 		p := &b.Ports[i]
+		p.ServiceContainerID = b.ServiceContainers[0].ID
 		p.HostID, p.InterfaceName = "", ""
 		if to != nil {
 			p.HostID, p.InterfaceName = to.HostID, to.InterfaceName

@@ -361,8 +361,9 @@ var (
 		records.Index("address", func(b *topology.NATBlock) []string { return []string{NATAddress(b.DeviceID, b.Address)} }),
 		records.Index("host", func(b *topology.NATBlock) []string { return []string{b.HostID} }))
 
-	// MemberHealths are "<host>/<member>".
-	MemberHealths = records.NewTable("member-health", StatePrefix+"*/pool-members/",
+	// MemberHealths are "<host>/<member>", under a lease of their own: the verdicts of a host that is
+	// lost count until another host checks the members.
+	MemberHealths = records.NewTable("member-health", StatePrefix+"*"+MemberHealthsTail,
 		func(h *topology.MemberHealth) string { return h.HostID + "/" + h.MemberID },
 		records.Index("member", func(h *topology.MemberHealth) []string { return []string{h.MemberID} }))
 
@@ -386,6 +387,9 @@ var (
 
 // NATPortsTail follows the host's id in the keys of NATBlocks.
 const NATPortsTail = "/nat-ports/"
+
+// MemberHealthsTail likewise in those of MemberHealths.
+const MemberHealthsTail = "/pool-members/"
 
 // NATAddress returns the value of the index "address" of a router's translated address.
 func NATAddress(deviceID string, address netip.Addr) string { return deviceID + "/" + address.String() }

@@ -89,6 +89,9 @@ func (p *port) peer() *port {
 	return nil
 }
 
+// toContainer reports whether the port leads to a service container.
+func (p *port) toContainer() bool { return p.def.ServiceContainerID != "" }
+
 // up reports whether routes by the port count: it is bound or linked.
 func (p *port) up() bool {
 	if p.def == nil || !p.def.AdminStateUp {

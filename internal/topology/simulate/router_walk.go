@@ -108,7 +108,12 @@ func (s *Simulator) preRouting(p *port) {
 // isWayBack reports whether a packet may come into a router by port p from source, and drops it if
 // its source belongs behind another port: a machine outside or on another network would pose as one
 // inside, past the rules that trust its address (RFC 1812 §5.3.8, RFC 3704 §2.3).
+//
+// The program in a service container is the router's own, and speaks with its addresses.
 func (s *Simulator) isWayBack(p *port, source netip.Addr) bool {
+	if p.toContainer() {
+		return true
+	}
 	q := p.router.routes.home(source, p)
 	if q == nil {
 		return true
@@ -166,7 +171,7 @@ func (s *Simulator) take(r *router, rt *route) {
 // packet, and finds the next hop.
 func (s *Simulator) postRouting(r *router, rt *route) {
 	f, q := s.filters.now, rt.port
-	if s.filters.inPort != nil { // not the router's own
+	if p := s.filters.inPort; p != nil && !p.toContainer() && !q.toContainer() { // not the router's own
 		if f.TTL <= 1 {
 			s.unkeyed = true // flows hold for packets whatever their time to live is
 			s.dec.errorDrop(r.id, "the time to live or hop limit is over")
@@ -176,7 +181,7 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 		f.TTL--
 		s.way.hops++
 		if len(s.world.meters.all) > 0 {
-			s.meter(r, s.filters.inPort, q)
+			s.meter(r, p, q)
 		}
 	}
 	if q.has(f.DstIP) {
@@ -220,6 +225,10 @@ func scopeText(scope string) string {
 // nextHop finds the MAC address of a neighbour of port q, and sends the packet there.
 func (s *Simulator) nextHop(q *port, hop netip.Addr) {
 	n := s.world.networks[q.router.id]
+	if q.toContainer() {
+		s.sendTo(q, topology.ContainerMAC(q.def.PortMAC))
+		return
+	}
 	if !q.def.Exterior() {
 		peer := q.peer()
 		if peer.router != nil {
