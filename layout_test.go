@@ -65,6 +65,9 @@ var may = map[string][]string{
 	"internal/dhcp/plan":    words,
 	"internal/dnsupdate":    join(words, machinery, []string{"internal/store/schema"}),
 	"internal/dhcp/oslo":    {"internal/dhcp/plan"},
+	// Service containers: the scheduler runs in servers, the agent beside the overlay's.
+	"internal/services":      join(words, machinery, []string{"internal/store/schema", "internal/services/plan"}),
+	"internal/services/plan": words,
 	// The pool of the XenAPI: its model is words of its own; the controller and xe know no store
 	// but through the XenAPI.
 	"internal/xen/model":   {},
@@ -122,7 +125,7 @@ var onlyIn = map[string][]string{
 
 // pure packages think only: state in, result out.
 var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc", "internal/policy/judge", "internal/bgp/plan",
-	"internal/dhcp/plan", "internal/xen/model", "internal/xen/wire", "internal/xen/star",
+	"internal/dhcp/plan", "internal/services/plan", "internal/xen/model", "internal/xen/wire", "internal/xen/star",
 	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "calico", "calico/selector"}
 
 // impure imports are kept out of pure packages.

@@ -22,6 +22,7 @@ import (
 	"heddle/internal/overlay"
 	"heddle/internal/overlay/filterlog"
 	"heddle/internal/policy"
+	"heddle/internal/services"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
@@ -49,6 +50,7 @@ type agentConfig struct {
 	metrics          string
 	maxFlows         int
 	records          overlay.LogOptions // of what security groups decide
+	containers       containersConfig
 	policy           policyConfig
 	bgp              bgpConfig
 	dhcp             dhcpConfig
@@ -97,6 +99,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	f.StringVar(&c.records.Dir, "log-dir", filterlog.DefaultDir, "`directory` of the files that Neutron's logs of security groups ask for; opened again on SIGHUP")
 	f.IntVar(&c.records.Rate, "log-rate", filterlog.DefaultRate, "records per second of one of these logs; others are counted")
 	f.IntVar(&c.records.Burst, "log-burst", filterlog.DefaultBurst, "records of one of these logs at once")
+	c.containers.flags(f)
 	c.policy.flags(f)
 	c.bgp.flags(f)
 	c.dhcp.flags(f)
@@ -147,7 +150,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.zone == "" || len(c.zone) > schema.MaxZoneName || strings.ContainsFunc(c.zone, unicode.IsControl) {
 		return usagef("--zone %q: want a name of at most %d bytes", c.zone, schema.MaxZoneName)
 	}
-	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
+	if err := errors.Join(c.containers.check(), c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
 		return err
 	}
 	if c.dhcp.on {
@@ -251,7 +254,7 @@ type agent interface {
 // allRoles returns all roles there are, the overlay first.
 func (c *agentConfig) allRoles() []role {
 	return []role{
-		{"overlay", c.overlay, c.overlayAgent, cleanOverlay},
+		{"overlay", c.overlay, c.overlayAgent, c.cleanOverlay},
 		{"policy", c.policy.on, c.policy.agent, func([]string, agentRecord) error { return policy.Cleanup(nil) }},
 		{"bgp", c.bgp.on, c.bgp.agent, func([]string, agentRecord) error { return bgp.Cleanup() }},
 		{"dhcp", c.dhcp.on, c.dhcp.agent, func([]string, agentRecord) error { return c.dhcp.cleanUp(c.name, c.state) }},
@@ -480,6 +483,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
+		Companion: c.serviceContainers(t),
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))
@@ -487,8 +491,8 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	return a, nil
 }
 
-func cleanOverlay(names []string, _ agentRecord) error {
-	var errs []error
+func (c *agentConfig) cleanOverlay(names []string, _ agentRecord) error {
+	errs := []error{services.Cleanup(nil, c.servicesDir())}
 	for _, name := range names {
 		errs = append(errs, overlay.Cleanup(overlay.Options{Datapath: name}))
 	}

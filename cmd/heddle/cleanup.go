@@ -18,6 +18,8 @@ import (
 	"heddle/internal/api/hosts"
 	"heddle/internal/hostnet"
 	"heddle/internal/policy"
+	"heddle/internal/services/plan"
+	"heddle/internal/topology"
 )
 
 // agentRecord holds settings of agents that ran on this host, for a cleanup without flags.
@@ -202,6 +204,15 @@ func findLeftovers(names []string) ([]string, error) {
 	}
 	for _, l := range links {
 		found = append(found, "device "+l.Name)
+	}
+	for _, kind := range []string{topology.ContainerHAProxy, topology.ContainerBGP} {
+		names, err := hostnet.NamedNamespaces(plan.NamespacePrefix(kind))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			found = append(found, "service container in namespace "+name)
+		}
 	}
 	routes, err := net.Routes()
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/cli"
 	"heddle/internal/control"
+	"heddle/internal/services"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -252,9 +253,17 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis co
 		control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
 		control.NewDomains(s.control, s.replica, s.log.With("part", "domains")),
 		control.NewNetworkSharing(s.control, s.replica, s.log.With("part", "network sharing")),
+		s.newScheduler(),
 		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
 		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
 	return s.addDNSUpdates()
+}
+
+// newScheduler returns the task that chooses the hosts of service containers.
+func (s *server) newScheduler() task.Task {
+	scheduler := services.NewScheduler(services.SchedulerOptions{DB: s.db, Store: s.store, Objects: s.replica, Log: s.log.With("part", "scheduler")})
+	s.metrics.Register(scheduler.Metrics)
+	return scheduler
 }
 
 // addAPIs adds the APIs: identity, Neutron if it is served, and the operators'.

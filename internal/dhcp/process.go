@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/calico"
+	"heddle/internal/hostnet"
 )
 
 // process is a dnsmasq that this agent or an earlier one has started.
@@ -94,7 +95,7 @@ func adopt(dir, numberIn, first, device string, ends chan<- exit) (*process, err
 	var errs []error
 	for _, p := range found {
 		if p != known {
-			errs = append(errs, endStray(p.pid))
+			errs = append(errs, hostnet.EndProcess(p.pid))
 		}
 	}
 	if err := errors.Join(errs...); err != nil || known == nil {
@@ -111,7 +112,7 @@ func adopt(dir, numberIn, first, device string, ends chan<- exit) (*process, err
 	}
 	known.pidfd = fd
 	go func() {
-		awaitEnd(fd)
+		hostnet.AwaitEnd(fd)
 		ends <- exit{known, "ended"}
 	}()
 	return known, nil
@@ -151,34 +152,9 @@ func endStrays(first, device string) error {
 	found, err := instances(first, device)
 	errs := []error{err}
 	for _, p := range found {
-		errs = append(errs, endStray(p.pid))
+		errs = append(errs, hostnet.EndProcess(p.pid))
 	}
 	return errors.Join(errs...)
-}
-
-// endStray ends a process and waits for that.
-func endStray(pid int) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("process %d: %w", pid, err)
-	}
-	defer unix.Close(fd)
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end process %d: %w", pid, err)
-	}
-	awaitEnd(fd)
-	return nil
-}
-
-func awaitEnd(fd int) {
-	for {
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
 }
 
 // arguments reads the arguments of a process in our network namespace, without its name.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"heddle/internal/neutron"
+	"heddle/internal/store/presence"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
@@ -103,7 +104,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	p.BeReady()
 	backoff := task.Backoff{Least: leastPause, Most: mostPause}
 	for ctx.Err() == nil {
-		err := campaign(ctx, p.opts, func(ctx context.Context, term int64) error {
+		err := presence.Campaign(ctx, p.opts.Store, publisherKey, p.opts.TTL, func(ctx context.Context, term int64) error {
 			backoff.Reset()
 			return p.lead(ctx, term)
 		})

@@ -73,7 +73,15 @@ type Options struct {
 	// Snapshots is a directory for the last snapshot, to start from without the store; "" for none.
 	Snapshots string
 	Logs      LogOptions   // of decisions that logs ask for
+	// Companion, if set, is built over what this agent reads and reports, and runs with it.
+	Companion func(objects *replica.Replica, reports *presence.Presence) Companion
 	Log       *slog.Logger // default: none
+}
+
+// Companion is a part that shares the overlay agent's copy of the store and its reports.
+type Companion interface {
+	// Run works until ctx ends, or returns the error that ends the agent.
+	Run(ctx context.Context) error
 }
 
 // LogOptions say where and how fast the decisions that logs ask for are recorded (services §9.3).
@@ -152,6 +160,7 @@ type Agent struct {
 	presence    *presence.Presence
 	feed        *feed
 	place       *displacement
+	companion   Companion
 	obstacles   *obstacles        // made by New
 	filterLogs  *filterlog.Writer // likewise
 
@@ -274,6 +283,9 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
+	if o.Companion != nil {
+		a.companion = o.Companion(a.replica, a.presence)
+	}
 	a.mu.Lock()
 	a.open = true
 	a.mu.Unlock()
@@ -330,6 +342,9 @@ func (a *Agent) serve(ctx context.Context) error {
 	})
 	g.Go(func() error { return a.presence.Run(ctx) })
 	g.Go(func() error { return a.filterLogs.Run(ctx) })
+	if a.companion != nil {
+		g.Go(func() error { return a.companion.Run(ctx) })
+	}
 	g.Go(func() error { return a.engine.ports.Run(ctx) })
 	g.Go(func() error { return a.keys.Run(ctx, a.replica.Snapshot) })
 	g.Go(func() error {

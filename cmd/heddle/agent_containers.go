@@ -1,0 +1,50 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"heddle/internal/overlay"
+	"heddle/internal/services"
+	"heddle/internal/store/presence"
+	"heddle/internal/store/replica"
+)
+
+// containersConfig holds the settings of a host's service containers.
+type containersConfig struct {
+	weight, limit int
+}
+
+func (c *containersConfig) flags(f *pflag.FlagSet) {
+	f.IntVar(&c.weight, "container-weight", 1, "this host's share of the service containers, which check the members of load balancers; 0: none that is new")
+	f.IntVar(&c.limit, "container-limit", 0, "service containers that this host runs at most (default any number)")
+}
+
+func (c *containersConfig) check() error {
+	if c.weight < 0 || c.limit < 0 {
+		return usagef("--container-weight %d, --container-limit %d: want numbers from 0", c.weight, c.limit)
+	}
+	return nil
+}
+
+// servicesDir returns the directory of the files of service containers.
+func (c *agentConfig) servicesDir() string {
+	dir, err := filepath.Abs(filepath.Join(c.state, "services"))
+	if err != nil {
+		return filepath.Join(c.state, "services")
+	}
+	return dir
+}
+
+// serviceContainers returns what builds the agent of service containers over the overlay agent.
+func (c *agentConfig) serviceContainers(t *agents) func(*replica.Replica, *presence.Presence) overlay.Companion {
+	return func(objects *replica.Replica, reports *presence.Presence) overlay.Companion {
+		a := services.New(services.Options{
+			HostID: t.id, Store: t.store, Objects: objects, Reports: reports, StateDir: c.servicesDir(),
+			Weight: c.containers.weight, Limit: c.containers.limit, Log: t.log.With("part", "services"),
+		})
+		t.metrics.Register(a.Metrics)
+		return a
+	}
+}

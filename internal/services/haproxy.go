@@ -1,0 +1,309 @@
+package services
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/services/plan"
+)
+
+// Files in a container's directory beside those of package plan.
+const (
+	pidFile    = "haproxy.pid"
+	loadedFile = "haproxy.loaded" // the configuration that haproxy has read
+	outputFile = "haproxy.log"
+)
+
+// answerTimeout bounds a question to haproxy, and its start.
+const answerTimeout = 5 * time.Second
+
+// haproxy is the process that checks the members of a container, or none while there is nothing to
+// check. It outlives the agent. All but the channels is of one goroutine.
+type haproxy struct {
+	program string
+	dir     string
+	at      *os.File // dir, opened: names of sockets must be short
+	ns      *hostnet.Namespace
+	lines   *net.UnixConn
+
+	verdicts chan plan.Verdict // as haproxy reaches them
+	ended    chan string       // why it has ended
+
+	pid    int // of the master; 0 = it does not run
+	text   string
+	loaded *plan.Container // that text is for; nil if an earlier agent has loaded it
+}
+
+// openHAProxy returns the haproxy of a container, with the process of an earlier agent if that runs.
+func openHAProxy(program, dir string, ns *hostnet.Namespace) (*haproxy, error) {
+	at, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	h := &haproxy{program: program, dir: dir, at: at, ns: ns, verdicts: make(chan plan.Verdict, 64), ended: make(chan string, 1)}
+	if err := h.listen(); err != nil {
+		at.Close()
+		return nil, err
+	}
+	if err := h.adopt(); err != nil {
+		h.close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// close lets the process go on without the agent.
+func (h *haproxy) close() {
+	h.lines.Close()
+	h.at.Close()
+}
+
+func (h *haproxy) runs() bool { return h.pid != 0 }
+
+func (h *haproxy) file(name string) string { return filepath.Join(h.dir, name) }
+
+// socket returns a short path of a socket in the directory.
+func (h *haproxy) socket(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", h.at.Fd(), name)
+}
+
+// listen opens the socket to which haproxy logs, and sends verdicts from it.
+func (h *haproxy) listen() (err error) {
+	if err := os.Remove(h.file(plan.HealthSocket)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if h.lines, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: h.socket(plan.HealthSocket), Net: "unixgram"}); err != nil {
+		return fmt.Errorf("socket of haproxy's log: %w", err)
+	}
+	lines, verdicts := h.lines, h.verdicts
+	go func() { // ends with the socket; what it sends after that, nobody waits for
+		buffer := make([]byte, 8192)
+		for {
+			n, err := lines.Read(buffer)
+			if err != nil {
+				return
+			}
+			if v, ok := plan.ParseHealthLine(string(buffer[:n])); ok {
+				select {
+				case verdicts <- v:
+				default: // the statistics have it
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+// adopt takes over the process of an earlier agent. Others in the namespace are ended.
+func (h *haproxy) adopt() error {
+	pids, err := h.ns.Processes()
+	if err != nil || len(pids) == 0 {
+		return err
+	}
+	raw, _ := os.ReadFile(h.file(pidFile)) // without it there is none
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(raw)))
+	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if !slices.Contains(pids, pid) || !bytes.Contains(command, []byte(plan.ConfigFile)) {
+		return endProcesses(h.ns)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return endProcesses(h.ns)
+	}
+	loaded, _ := os.ReadFile(h.file(loadedFile)) // without it, it is loaded again
+	h.pid, h.text = pid, string(loaded)
+	go func() {
+		hostnet.AwaitEnd(fd)
+		unix.Close(fd)
+		h.ended <- "haproxy has ended" + h.lastWords()
+	}()
+	return nil
+}
+
+// apply makes haproxy check what a container's pools ask for. It reports whether a running one has
+// taken over a change.
+func (h *haproxy) apply(ctx context.Context, c *plan.Container) (reloaded bool, err error) {
+	text := plan.Render(c)
+	switch {
+	case text == "":
+		return false, h.stop()
+	case h.runs() && text == h.text:
+		h.loaded = c
+		return false, nil
+	}
+	if err := h.write(ctx, text); err != nil {
+		return false, err
+	}
+	if h.runs() {
+		err = h.reload(ctx, c)
+	} else {
+		err = h.start(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	reloaded = h.text != ""
+	h.text, h.loaded = text, c
+	return reloaded, os.WriteFile(h.file(loadedFile), []byte(text), 0o600)
+}
+
+// write puts a configuration in place that haproxy accepts.
+func (h *haproxy) write(ctx context.Context, text string) error {
+	next := plan.ConfigFile + ".next"
+	if err := os.WriteFile(h.file(next), []byte(text), 0o600); err != nil {
+		return err
+	}
+	check := exec.CommandContext(ctx, h.program, "-c", "-q", "-f", next)
+	check.Dir = h.dir
+	out, err := check.CombinedOutput()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return fmt.Errorf("haproxy refuses its configuration: %s", lastLine(out))
+	} else if err != nil {
+		return missing(err)
+	}
+	return os.Rename(h.file(next), h.file(plan.ConfigFile))
+}
+
+// start starts haproxy, and waits until it answers.
+func (h *haproxy) start(ctx context.Context) error {
+	if err := endProcesses(h.ns); err != nil { // workers that have lost their master
+		return err
+	}
+	if err := os.WriteFile(h.file(plan.StateFile), []byte("1\n"), 0o600); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(h.file(outputFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(h.program, "-W", "-f", plan.ConfigFile)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = h.dir, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C for the agent is not for it
+	if err := h.ns.Do(cmd.Start); err != nil {
+		return missing(err)
+	}
+	h.text, h.pid = "", cmd.Process.Pid
+	over := make(chan struct{})
+	go func() {
+		err := cmd.Wait()
+		why := "haproxy has ended"
+		if err != nil {
+			why += ": " + err.Error()
+		}
+		h.ended <- why + h.lastWords()
+		close(over)
+	}()
+	if err := os.WriteFile(h.file(pidFile), []byte(strconv.Itoa(h.pid)), 0o600); err != nil {
+		return err
+	}
+	return h.awaitAnswer(ctx, over)
+}
+
+// awaitAnswer waits until haproxy answers, or has ended.
+func (h *haproxy) awaitAnswer(ctx context.Context, over chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		_, err := h.ask(ctx, "show info")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-over:
+			return errors.New(<-h.ended)
+		case <-ctx.Done():
+			return fmt.Errorf("haproxy does not answer: %w", err)
+		case <-look.C:
+		}
+	}
+}
+
+// reload has haproxy read its configuration again, with the state of the members that stay.
+func (h *haproxy) reload(ctx context.Context, c *plan.Container) error {
+	state, err := h.ask(ctx, "show servers state")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(h.file(plan.StateFile), []byte(plan.Kept(state, h.loaded, c)), 0o600); err != nil {
+		return err
+	}
+	return unix.Kill(h.pid, unix.SIGUSR2)
+}
+
+// stop ends haproxy: there is nothing to check.
+func (h *haproxy) stop() error {
+	if !h.runs() {
+		return nil
+	}
+	if err := endProcesses(h.ns); err != nil {
+		return err
+	}
+	<-h.ended
+	h.pid, h.text, h.loaded = 0, "", nil
+	return os.Remove(h.file(pidFile))
+}
+
+// stats returns the verdicts that haproxy has reached.
+func (h *haproxy) stats(ctx context.Context) ([]plan.Verdict, error) {
+	text, err := h.ask(ctx, "show stat -1 4 -1")
+	if err != nil {
+		return nil, err
+	}
+	return plan.ParseStats(text)
+}
+
+// maxAnswer bounds an answer of haproxy, bytes.
+const maxAnswer = 64 << 20
+
+// ask asks haproxy by its socket.
+func (h *haproxy) ask(ctx context.Context, question string) (string, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", h.socket(plan.AdminSocket))
+	if err != nil {
+		return "", fmt.Errorf("haproxy's socket: %w", err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(c, question+"\n"); err != nil {
+		return "", fmt.Errorf("haproxy's socket: %w", err)
+	}
+	answer, err := io.ReadAll(io.LimitReader(c, maxAnswer))
+	if err != nil {
+		return "", fmt.Errorf("haproxy's socket: %w", err)
+	}
+	return strings.TrimLeft(string(answer), "\n"), nil
+}
+
+// lastWords returns the last line that haproxy has printed, after a colon.
+func (h *haproxy) lastWords() string {
+	raw, err := os.ReadFile(h.file(outputFile))
+	if line := lastLine(raw); err == nil && line != "" {
+		return ": " + line
+	}
+	return ""
+}
+
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}

@@ -1,0 +1,288 @@
+package services
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/netlab"
+	"heddle/internal/topology"
+)
+
+// monitorOf returns a monitor that is as quick as monitors can be.
+func monitorOf(kind string) topology.HealthMonitor {
+	return topology.HealthMonitor{Type: kind, Delay: 1, Timeout: 1, MaxRetries: 1, FailRetries: 2}
+}
+
+// TestHealthByHAProxy: haproxy in a container finds members down and up again, across hosts. What is
+// known outlives changes, haproxy, the agent and the host.
+func TestHealthByHAProxy(t *testing.T) {
+	l := newLab(t, 2)
+	b := l.balancer(monitorOf(topology.MonitorTCP))
+	at1, ns1 := l.machine(l.hosts[0])
+	at2, ns2 := l.machine(l.hosts[1])
+	stop := serve(t, ns1, 80)
+	serve(t, ns2, 80)
+	m1, m2, closed := b.add(at1, 80), b.add(at2, 80), b.add(at1, 81)
+	l.waitHealth(m1, topology.MemberActive)
+	l.waitHealth(m2, topology.MemberActive)
+	l.waitHealth(closed, topology.MemberInactive)
+
+	host := b.place()
+	l.wait("the container to run", func() bool { return b.state(host).Status == topology.ContainerRunning })
+	first := host.haproxyPID(b)
+
+	stop()
+	l.waitHealth(m1, topology.MemberInactive)
+	stop = serve(t, ns1, 80)
+	l.waitHealth(m1, topology.MemberActive)
+
+	// A new member changes nothing for the others.
+	m3 := b.add(at2, 82)
+	l.waitHealth(m3, topology.MemberInactive)
+	if pid := host.haproxyPID(b); pid != first {
+		t.Errorf("after a reload haproxy is process %d, want %d as before", pid, first)
+	}
+	host.agent.health.mu.Lock()
+	for id, want := range map[string]int{m1: 2, m2: 0, closed: 0, m3: 0} {
+		if got := host.agent.health.transitions[id]; got != want {
+			t.Errorf("member %s has changed %d times, want %d", id, got, want)
+		}
+	}
+	host.agent.health.mu.Unlock()
+
+	// haproxy is killed.
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	l.wait("another haproxy", func() bool { pid := host.haproxyPID(b); return pid != 0 && pid != first })
+	l.wait("the container to run again", func() bool { return b.state(host).Status == topology.ContainerRunning })
+	second := host.haproxyPID(b)
+	stop()
+	l.waitHealth(m1, topology.MemberInactive)
+
+	// The agent ends, and its successor adopts haproxy.
+	host.stop()
+	if host.haproxyPID(b) != second {
+		t.Fatal("haproxy has ended with the agent")
+	}
+	host.start()
+	l.wait("the container to run", func() bool { return b.state(host).Status == topology.ContainerRunning })
+	if pid := host.haproxyPID(b); pid != second {
+		t.Errorf("after a restart of the agent haproxy is process %d, want %d as before", pid, second)
+	}
+	serve(t, ns1, 80)
+	l.waitHealth(m1, topology.MemberActive)
+
+	// The host dies: another takes the container over, and a member that is down stays down.
+	other := l.hosts[0]
+	if other == host {
+		other = l.hosts[1]
+	}
+	changes := watchHealth(t, l, closed)
+	host.stop()
+	l.wait("the other host to have the container", func() bool { return b.place() == other })
+	l.wait("the container to run there", func() bool { return b.state(other).Status == topology.ContainerRunning })
+	l.wait("a verdict of the other host", func() bool { return other.agent.health.status(closed) == topology.MemberInactive })
+	if seen := changes(); seen[topology.MemberActive] || seen[""] {
+		t.Errorf("while the container moved, a member that is down was %v", seen)
+	}
+}
+
+// watchHealth collects the verdicts about a member, as readers of the store see them.
+func watchHealth(t *testing.T, l *lab, member string) (seen func() map[string]bool) {
+	t.Helper()
+	all, stop, done := map[string]bool{}, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for rev := int64(0); ; {
+			s, err := l.objects.At(t.Context(), rev+1)
+			if err != nil {
+				return
+			}
+			rev = s.Revision
+			all[l.health(member)] = true
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	return func() map[string]bool { close(stop); l.put("network", "wake", nil); <-done; return all }
+}
+
+// TestHealthOfKinds: each kind of monitor tells a member that is up from one that is down.
+func TestHealthOfKinds(t *testing.T) {
+	l := newLab(t, 1)
+	at, ns := l.machine(l.hosts[0])
+	handler := http.NewServeMux()
+	handler.HandleFunc("/good", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	handler.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	serveHTTP(t, ns, 8080, handler)
+	tlsServer(t, ns, 8443)
+	udpServer(t, ns, 5353)
+	with := func(kind string, change func(*topology.HealthMonitor)) topology.HealthMonitor {
+		m := monitorOf(kind)
+		if change != nil {
+			change(&m)
+		}
+		return m
+	}
+	good := func(m *topology.HealthMonitor) { m.URLPath, m.ExpectedCodes = "/good", "200,204" }
+	for _, c := range []struct {
+		name    string
+		monitor topology.HealthMonitor
+		port    uint16
+		want    string
+	}{
+		{"HTTP", with(topology.MonitorHTTP, good), 8080, topology.MemberActive},
+		{"HTTP 1.1", with(topology.MonitorHTTP, func(m *topology.HealthMonitor) { good(m); m.HTTPVersion, m.DomainName = "1.1", "it's.example" }), 8080, topology.MemberActive},
+		{"HTTP code", with(topology.MonitorHTTP, func(m *topology.HealthMonitor) { m.URLPath, m.ExpectedCodes = "/bad", "200-204" }), 8080, topology.MemberInactive},
+		{"HTTPS", with(topology.MonitorHTTPS, func(m *topology.HealthMonitor) { m.URLPath = "/" }), 8443, topology.MemberActive},
+		{"HTTPS to HTTP", with(topology.MonitorHTTPS, good), 8080, topology.MemberInactive},
+		{"TLS-HELLO", with(topology.MonitorTLSHello, nil), 8443, topology.MemberActive},
+		{"TLS-HELLO to HTTP", with(topology.MonitorTLSHello, nil), 8080, topology.MemberInactive},
+		{"UDP-CONNECT", with(topology.MonitorUDPConnect, nil), 5353, topology.MemberActive},
+		{"UDP-CONNECT closed", with(topology.MonitorUDPConnect, nil), 5354, topology.MemberInactive},
+		{"PING", with(topology.MonitorPing, nil), 1, topology.MemberActive},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := l.balancer(c.monitor)
+			m := b.add(at, c.port)
+			l.waitHealth(m, c.want)
+			l.put("pool", b.pool.ID, nil)
+			l.put(topology.ContainerOwner, b.container, nil)
+			l.put("load-balancer", b.id, nil)
+			l.wait("the verdict to go", func() bool { return l.health(m) == "" })
+		})
+	}
+	t.Run("PING of nobody", func(t *testing.T) {
+		b := l.balancer(monitorOf(topology.MonitorPing))
+		ns.MustIP(t, "link set eth0 down")
+		l.waitHealth(b.add(at, 1), topology.MemberInactive)
+	})
+}
+
+// TestFrozenMember: a member that takes connections but answers nothing is down after the timeout.
+func TestFrozenMember(t *testing.T) {
+	l := newLab(t, 1)
+	at, ns := l.machine(l.hosts[0])
+	server := exec.Command("/usr/bin/python3", "-m", "http.server", "--directory", t.TempDir(), "8000")
+	if err := ns.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	b := l.balancer(monitorOf(topology.MonitorHTTP))
+	m := b.add(at, 8000)
+	l.waitHealth(m, topology.MemberActive)
+	if err := server.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	l.waitHealth(m, topology.MemberInactive)
+	if err := server.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	l.waitHealth(m, topology.MemberActive)
+}
+
+// TestMissingHAProxy: a container whose program is missing has an error, and no verdict.
+func TestMissingHAProxy(t *testing.T) {
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	h.agent.opts.HAProxy = filepath.Join(t.TempDir(), "haproxy") // before there is a container
+	at, _ := l.machine(h)
+	b := l.balancer(monitorOf(topology.MonitorTCP))
+	m := b.add(at, 80)
+	l.wait("an error", func() bool { return b.state(h).Status == topology.ContainerError })
+	if got := b.state(h).Message; got != errNoHAProxy.Error() {
+		t.Errorf("the message is %q, want %q", got, errNoHAProxy)
+	}
+	if got := l.health(m); got != "" {
+		t.Errorf("a member that nobody checks is %s", got)
+	}
+}
+
+// TestCleanup: nothing of a container is left after a cleanup, nor when it was deleted.
+func TestCleanup(t *testing.T) {
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	at, _ := l.machine(h)
+	for _, remove := range []func(b *balancer){
+		func(b *balancer) {
+			h.stop()
+			if err := Cleanup(h.inner, filepath.Join(h.dir, "services")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func(b *balancer) { h.start(); l.put(topology.ContainerOwner, b.container, nil) },
+	} {
+		b := l.balancer(monitorOf(topology.MonitorTCP))
+		if h.haproxyPID(b) == 0 {
+			b.add(at, 80)
+		}
+		l.wait("haproxy", func() bool { return h.haproxyPID(b) != 0 })
+		name, pid := b.state(h).Namespace, h.haproxyPID(b)
+		l.wait("a namespace", func() bool { name = b.state(h).Namespace; return name != "" })
+		remove(b)
+		l.wait("haproxy to end", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+		l.wait("the namespace to go", func() bool {
+			ns, err := hostnet.OpenNamespace(name)
+			if err == nil {
+				ns.Close()
+			}
+			return errors.Is(err, hostnet.ErrNotFound)
+		})
+		l.put(topology.ContainerOwner, b.container, nil)
+		l.put("pool", b.pool.ID, nil)
+		l.put("load-balancer", b.id, nil)
+		if left, _ := os.ReadDir(filepath.Join(h.dir, "services")); len(left) > 0 {
+			t.Errorf("left in the state directory: %v", left)
+		}
+	}
+}
+
+func serveHTTP(t *testing.T, ns *netlab.Namespace, port int, handler http.Handler) {
+	t.Helper()
+	var l net.Listener
+	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close() })
+}
+
+// tlsServer runs openssl's server, which answers GET with a page of 200.
+func tlsServer(t *testing.T, ns *netlab.Namespace, port int) {
+	t.Helper()
+	dir := t.TempDir()
+	key, cert := filepath.Join(dir, "key.pem"), filepath.Join(dir, "cert.pem")
+	if out, err := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=member", "-keyout", key, "-out", cert).CombinedOutput(); err != nil {
+		t.Fatalf("openssl req: %v: %s", err, out)
+	}
+	server := exec.Command("openssl", "s_server", "-quiet", "-www", "-accept", fmt.Sprint(port), "-key", key, "-cert", cert)
+	if err := ns.Start(server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+}
+
+// udpServer opens a port that answers nothing.
+func udpServer(t *testing.T, ns *netlab.Namespace, port int) {
+	t.Helper()
+	var c net.PacketConn
+	if err := ns.Do(func() (err error) { c, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+}

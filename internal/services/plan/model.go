@@ -1,0 +1,207 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+// Container is a service container that a host has to run.
+type Container struct {
+	ID, Kind  string
+	PortID    string
+	Interface string // of the host, its end of the pair
+	Namespace string
+	MAC       packet.MAC   // of the container's end
+	Address   netip.Prefix // likewise
+	Gateway   netip.Addr   // the router's address on the link
+	// Addresses are further ones of the container, from which it checks; in order.
+	Addresses []netip.Addr
+	Pools     []Pool // whose members are checked, by id
+}
+
+// Pool is a pool with a monitor that checks its members.
+type Pool struct {
+	ID      string
+	Monitor topology.HealthMonitor
+	Source  netip.Addr            // of the checks; invalid = the container's own address
+	Members []topology.PoolMember // that are checked, by id
+}
+
+// Hold returns the time for which the last verdicts about the pool's members count when nothing is
+// known any more (services §5.5).
+func (p *Pool) Hold() time.Duration {
+	return 3 * time.Duration(p.Monitor.Delay*p.Fall()+p.Monitor.Timeout) * time.Second
+}
+
+// Fall returns the number of checks that fail before a member is down.
+func (p *Pool) Fall() int { return max(1, cmp.Or(p.Monitor.FailRetries, p.Monitor.MaxRetries)) }
+
+// Rise returns the number of checks that succeed before a member is up again.
+func (p *Pool) Rise() int { return max(1, p.Monitor.MaxRetries) }
+
+// byAgent reports whether the agent checks the members, not haproxy.
+func (p *Pool) byAgent() bool {
+	return p.Monitor.Type == topology.MonitorPing || p.Monitor.Type == topology.MonitorUDPConnect
+}
+
+// Probed returns the pools that the agent checks.
+func (c *Container) Probed() []Pool {
+	return slices.DeleteFunc(slices.Clone(c.Pools), func(p Pool) bool { return !p.byAgent() })
+}
+
+// Model holds the objects that service containers depend on, by the owners of their bundles. It
+// depends on what was applied, not on the order.
+type Model struct {
+	owners map[topology.Owner]*topology.Bundle
+}
+
+// NewModel returns an empty model.
+func NewModel() *Model { return &Model{owners: map[topology.Owner]*topology.Bundle{}} }
+
+// Apply replaces what an owner has, nil for nothing. It reports whether that concerns containers.
+func (m *Model) Apply(owner topology.Owner, b *topology.Bundle) bool {
+	_, had := m.owners[owner]
+	if b == nil || !concerns(b) {
+		delete(m.owners, owner)
+		return had
+	}
+	m.owners[owner] = b
+	return true
+}
+
+func concerns(b *topology.Bundle) bool {
+	return len(b.ServiceContainers)+len(b.LoadBalancers)+len(b.Pools)+len(b.PoolMembers)+len(b.Vips)+len(b.HealthMonitors) > 0
+}
+
+// Containers returns the containers that are bound to a host, by id.
+func (m *Model) Containers(hostID string) []Container {
+	var all []Container
+	var objects objects
+	for _, b := range m.owners {
+		objects.add(b)
+		for i := range b.ServiceContainers {
+			c := &b.ServiceContainers[i]
+			if p := portOf(b, c.PortID); p != nil && p.HostID == hostID && p.InterfaceName != "" {
+				all = append(all, newContainer(c, p))
+			}
+		}
+	}
+	configurations := map[string]string{}
+	for _, b := range m.owners {
+		for i := range b.ServiceContainers {
+			configurations[b.ServiceContainers[i].ID] = b.ServiceContainers[i].ConfigurationID
+		}
+	}
+	for i := range all {
+		if all[i].Kind == topology.ContainerHAProxy {
+			objects.addChecks(&all[i], configurations[all[i].ID])
+		}
+	}
+	slices.SortFunc(all, func(a, b Container) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// Members returns the ids of all members of pools.
+func (m *Model) Members() map[string]bool {
+	ids := map[string]bool{}
+	for _, b := range m.owners {
+		for i := range b.PoolMembers {
+			ids[b.PoolMembers[i].ID] = true
+		}
+	}
+	return ids
+}
+
+func portOf(b *topology.Bundle, id string) *topology.Port {
+	for i := range b.Ports {
+		if b.Ports[i].ID == id {
+			return &b.Ports[i]
+		}
+	}
+	return nil
+}
+
+// NamespacePrefix begins the names of the namespaces of a kind of containers.
+func NamespacePrefix(kind string) string { return "heddle-" + strings.ToLower(kind) + "-" }
+
+// newContainer returns a container without its checks.
+func newContainer(c *topology.ServiceContainer, p *topology.Port) Container {
+	bits := 30
+	if len(p.PortSubnet) > 0 {
+		bits = p.PortSubnet[0].Bits()
+	}
+	return Container{
+		ID: c.ID, Kind: c.ServiceType, PortID: p.ID, Interface: p.InterfaceName,
+		Namespace: NamespacePrefix(c.ServiceType) + c.ID[:min(len(c.ID), 11)],
+		MAC:       topology.ContainerMAC(p.PortMAC),
+		Address:   netip.PrefixFrom(p.PortAddress.Next(), bits), Gateway: p.PortAddress,
+	}
+}
+
+// objects are those of load balancers.
+type objects struct {
+	pools    []*topology.Pool
+	monitors map[string]*topology.HealthMonitor
+	members  map[string][]*topology.PoolMember // by pool
+	vips     map[string][]*topology.Vip        // likewise
+}
+
+func (o *objects) add(b *topology.Bundle) {
+	if o.monitors == nil {
+		o.monitors, o.members, o.vips = map[string]*topology.HealthMonitor{}, map[string][]*topology.PoolMember{}, map[string][]*topology.Vip{}
+	}
+	for i := range b.Pools {
+		o.pools = append(o.pools, &b.Pools[i])
+	}
+	for i := range b.HealthMonitors {
+		o.monitors[b.HealthMonitors[i].ID] = &b.HealthMonitors[i]
+	}
+	for i := range b.PoolMembers {
+		o.members[b.PoolMembers[i].PoolID] = append(o.members[b.PoolMembers[i].PoolID], &b.PoolMembers[i])
+	}
+	for i := range b.Vips {
+		o.vips[b.Vips[i].PoolID] = append(o.vips[b.Vips[i].PoolID], &b.Vips[i])
+	}
+}
+
+// addChecks adds the pools of a load balancer whose members are checked.
+func (o *objects) addChecks(c *Container, loadBalancer string) {
+	own := map[netip.Addr]bool{}
+	for _, p := range o.pools {
+		monitor := o.monitors[p.HealthMonitorID]
+		if p.LoadBalancerID != loadBalancer || monitor == nil || !monitor.Checks() {
+			continue
+		}
+		pool := Pool{ID: p.ID, Monitor: *monitor, Source: o.source(p.ID)}
+		if pool.Source.IsValid() {
+			own[pool.Source] = true
+		}
+		for _, m := range o.members[p.ID] {
+			if m.AdminStateUp && m.Address.IsValid() {
+				pool.Members = append(pool.Members, *m)
+			}
+		}
+		slices.SortFunc(pool.Members, func(a, b topology.PoolMember) int { return cmp.Compare(a.ID, b.ID) })
+		c.Pools = append(c.Pools, pool)
+	}
+	slices.SortFunc(c.Pools, func(a, b Pool) int { return cmp.Compare(a.ID, b.ID) })
+	c.Addresses = slices.SortedFunc(maps.Keys(own), netip.Addr.Compare)
+}
+
+// source returns the address from which a pool is checked: of v1, whose VIPs name no load balancer,
+// that of its VIP.
+func (o *objects) source(pool string) (lowest netip.Addr) {
+	for _, v := range o.vips[pool] {
+		if v.LoadBalancerID == "" && v.Address.IsValid() && (!lowest.IsValid() || v.Address.Less(lowest)) {
+			lowest = v.Address
+		}
+	}
+	return lowest
+}

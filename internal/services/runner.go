@@ -1,0 +1,181 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/services/plan"
+	"heddle/internal/task"
+	"heddle/internal/topology"
+)
+
+// runner runs one container: its namespace, its program, and the checks that the agent makes itself.
+type runner struct {
+	agent  *Agent
+	dir    string
+	wake   task.Notice
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu        sync.Mutex
+	container plan.Container
+}
+
+const (
+	// soundAfter is the time after which a program that has ended counts as having worked.
+	soundAfter = time.Minute
+	// Intervals at which haproxy's statistics are read: while a member has no verdict, and else.
+	statsSoon, statsEvery = time.Second, 5 * time.Second
+)
+
+// start runs a container until its runner is stopped.
+func (a *Agent) start(ctx context.Context, c plan.Container) *runner {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &runner{agent: a, dir: filepath.Join(a.opts.StateDir, c.Namespace), wake: task.NewNotice(), cancel: cancel, done: make(chan struct{}), container: c}
+	go func() {
+		defer close(r.done)
+		r.run(ctx)
+	}()
+	return r
+}
+
+// stop ends the runner; the container goes on.
+func (r *runner) stop() {
+	r.cancel()
+	<-r.done
+}
+
+// change gives the runner another definition of its container.
+func (r *runner) change(c plan.Container) {
+	r.mu.Lock()
+	r.container = c
+	r.mu.Unlock()
+	r.wake.Give()
+}
+
+func (r *runner) desired() plan.Container {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.container
+}
+
+// run keeps the container running until ctx ends. What fails is tried again after a pause that grows
+// with each failure.
+func (r *runner) run(ctx context.Context) {
+	backoff := task.Backoff{Least: leastPause, Most: mostPause}
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := r.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c := r.desired()
+		r.agent.report(&c, topology.ContainerError, err.Error())
+		r.agent.health.lose(c.ID)
+		if time.Since(begun) > soundAfter {
+			backoff.Reset()
+		}
+		r.agent.figures.mu.Lock()
+		r.agent.figures.restarts++
+		r.agent.figures.mu.Unlock()
+		backoff.Pause(ctx)
+	}
+}
+
+// serve runs the container until ctx ends, or something fails.
+func (r *runner) serve(ctx context.Context) error {
+	c := r.desired()
+	if c.Kind != topology.ContainerHAProxy {
+		return fmt.Errorf("containers of kind %s are not known to this version", c.Kind)
+	}
+	r.agent.report(&c, topology.ContainerStarting, "")
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return err
+	}
+	ns, net, err := open(r.agent.net, r.dir, &c)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	defer net.Close()
+	h, err := openHAProxy(r.agent.opts.HAProxy, r.dir, ns)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	probes := newProbes(ns, r.agent.health, c.ID)
+	defer probes.stop()
+	return r.loop(ctx, net, h, probes)
+}
+
+// loop follows changes of the container, and what its checks say.
+func (r *runner) loop(ctx context.Context, net *hostnet.Linux, h *haproxy, probes *probes) error {
+	for {
+		c := r.desired()
+		if err := configure(net, &c); err != nil {
+			return err
+		}
+		reloaded, err := h.apply(ctx, &c)
+		if err != nil {
+			return err
+		}
+		if reloaded {
+			r.agent.figures.mu.Lock()
+			r.agent.figures.reloads++
+			r.agent.figures.mu.Unlock()
+		}
+		probes.set(ctx, &c)
+		r.agent.report(&c, topology.ContainerRunning, "")
+		if err := r.follow(ctx, h, &c); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// follow passes verdicts on until the container changes, ctx ends or haproxy does.
+func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) error {
+	health := r.agent.health
+	for {
+		var stats <-chan time.Time
+		if h.runs() {
+			pause := statsEvery
+			if health.lacks(c) {
+				pause = statsSoon
+			}
+			stats = time.After(pause)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+			return nil
+		case v := <-h.verdicts:
+			health.set(c.ID, v)
+		case why := <-h.ended:
+			return errors.New(why)
+		case <-stats:
+			all, err := h.stats(ctx)
+			if err != nil && ctx.Err() == nil { // it hangs
+				return errors.Join(err, endProcesses(h.ns))
+			}
+			for _, v := range all {
+				health.set(c.ID, v)
+			}
+		}
+	}
+}
+
+// missing returns errNoHAProxy for an error of a program that is not installed.
+func missing(err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return errNoHAProxy
+	}
+	return err
+}
