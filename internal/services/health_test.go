@@ -217,23 +217,12 @@ func TestCleanup(t *testing.T) {
 	l := newLab(t, 1)
 	h := l.hosts[0]
 	at, _ := l.machine(h)
-	for _, remove := range []func(b *balancer){
-		func(b *balancer) {
-			h.stop()
-			if err := Cleanup(h.inner, filepath.Join(h.dir, "services")); err != nil {
-				t.Fatal(err)
-			}
-		},
-		func(b *balancer) { h.start(); l.put(topology.ContainerOwner, b.container, nil) },
-	} {
-		b := l.balancer(monitorOf(topology.MonitorTCP))
-		if h.haproxyPID(b) == 0 {
-			b.add(at, 80)
-		}
-		l.wait("haproxy", func() bool { return h.haproxyPID(b) != 0 })
+	gone := func(b *balancer, remove func()) {
+		t.Helper()
+		b.add(at, 80)
+		l.wait("the container to run", func() bool { return b.state(h).Status == topology.ContainerRunning && h.haproxyPID(b) != 0 })
 		name, pid := b.state(h).Namespace, h.haproxyPID(b)
-		l.wait("a namespace", func() bool { name = b.state(h).Namespace; return name != "" })
-		remove(b)
+		remove()
 		l.wait("haproxy to end", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 		l.wait("the namespace to go", func() bool {
 			ns, err := hostnet.OpenNamespace(name)
@@ -242,13 +231,25 @@ func TestCleanup(t *testing.T) {
 			}
 			return errors.Is(err, hostnet.ErrNotFound)
 		})
-		l.put(topology.ContainerOwner, b.container, nil)
-		l.put("pool", b.pool.ID, nil)
-		l.put("load-balancer", b.id, nil)
-		if left, _ := os.ReadDir(filepath.Join(h.dir, "services")); len(left) > 0 {
-			t.Errorf("left in the state directory: %v", left)
+		l.wait("its files to go", func() bool {
+			left, err := os.ReadDir(filepath.Join(h.dir, "services"))
+			return err == nil && len(left) == 0
+		})
+		if _, err := h.ns.Output(t.Context(), "ip", "link", "show", topology.ContainerInterface(b.port)); err == nil {
+			t.Error("the host still has the container's interface")
 		}
 	}
+	b := l.balancer(monitorOf(topology.MonitorTCP))
+	gone(b, func() { l.put(topology.ContainerOwner, b.container, nil) })
+	l.put("load-balancer", b.id, nil)
+	l.put("pool", b.pool.ID, nil)
+	b = l.balancer(monitorOf(topology.MonitorTCP))
+	gone(b, func() {
+		h.stop()
+		if err := Cleanup(h.inner, filepath.Join(h.dir, "services")); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func serveHTTP(t *testing.T, ns *netlab.Namespace, port int, handler http.Handler) {
