@@ -118,6 +118,7 @@ func machineChecks() []Check {
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.WireGuard}, "overlay: encryption in the kernel", true, "load the wireguard module: without it a process encrypts, at a higher cost"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.IPIP}, "policy: pools with ipip \"tunl0\"", true, "load the ipip module, or set ipip of the pools to \"vxlan0\" on all hosts"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.VXLAN, VNI: 4096, Port: 4789}, "policy: pools with ipip \"vxlan…\"", true, "load the vxlan module, or set ipip of the pools to \"tunl0\" on all hosts"),
+		{Name: "program haproxy", For: "load balancers: checks of members' health", Optional: true, Fix: "apt-get install haproxy", Run: program("haproxy")},
 		{Name: "program ip", For: "demo", Optional: true, Fix: "apt-get install iproute2", Run: program("ip")},
 		{Name: "program udhcpc", For: "demo", Optional: true, Fix: "apt-get install udhcpc", Run: program("udhcpc")},
 		{Name: "program dhclient", For: "demo", Optional: true, Fix: "apt-get install isc-dhcp-client", Run: program("dhclient")},

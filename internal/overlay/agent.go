@@ -72,7 +72,7 @@ type Options struct {
 	Poll time.Duration
 	// Snapshots is a directory for the last snapshot, to start from without the store; "" for none.
 	Snapshots string
-	Logs      LogOptions   // of decisions that logs ask for
+	Logs      LogOptions // of decisions that logs ask for
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
 	Companion func(objects *replica.Replica, reports *presence.Presence) Companion
 	Log       *slog.Logger // default: none
