@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/hostnet"
@@ -171,6 +173,38 @@ func TestHealthOfKinds(t *testing.T) {
 		ns.MustIP(t, "link set eth0 down")
 		l.waitHealth(b.add(at, 1), topology.MemberInactive)
 	})
+}
+
+// TestSourceOfV1: a load balancer of v1 checks from the addresses of its VIPs, to which its container
+// answers as well.
+func TestSourceOfV1(t *testing.T) {
+	l := newLab(t, 1)
+	b := l.balancer(monitorOf(topology.MonitorHTTP))
+	vip := netip.MustParseAddr("10.0.0.100")
+	l.put("vip", "v1", &topology.Bundle{
+		Vips:       []topology.Vip{{ID: "v1", PoolID: b.pool.ID, Address: vip, AdminStateUp: true}},
+		Neighbours: []topology.NeighbourEntry{{NetworkID: l.net.ID, IP: vip, MAC: balancerMAC}},
+		Routes: []topology.Route{{ID: uuid.NewString(), SrcSubnet: anywhere, DstSubnet: netip.PrefixFrom(vip, 32), NextHop: topology.HopPort,
+			NextHopPortID: b.port, NextHopGateway: netip.MustParseAddr(containerAddress), Weight: 100}},
+	})
+	plain := b.devices()
+	plain.Routers[0].InboundFilterID, plain.Routers[0].OutboundFilterID = "", ""
+	l.put("load-balancer", b.id, plain)
+	at, ns := l.machine(l.hosts[0])
+	clients := make(chan string, 1)
+	serveHTTP(t, ns, 80, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case clients <- r.RemoteAddr:
+		default:
+		}
+	}))
+	l.waitHealth(b.add(at, 80), topology.MemberActive)
+	if from := netip.MustParseAddrPort(<-clients).Addr(); from != vip {
+		t.Errorf("checked from %v, want the VIP's address %v", from, vip)
+	}
+	if out, err := ns.Output(t.Context(), "ping", "-c", "1", "-W", "5", vip.String()); err != nil {
+		t.Errorf("the VIP answers no ping: %v: %s", err, out)
+	}
 }
 
 // TestFrozenMember: a member that takes connections but answers nothing is down after the timeout.

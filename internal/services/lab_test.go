@@ -219,6 +219,9 @@ type balancer struct {
 // vipAddress is the address of each balancer, and containerAddress that of its container.
 const vipAddress, containerAddress = "10.0.0.5", "169.254.0.2"
 
+// balancerMAC is the MAC address of a balancer's router on the network.
+var balancerMAC = packet.MAC{0xfa, 0x16, 0x3e, 0, 2, 1}
+
 func (l *lab) balancer(monitor topology.HealthMonitor) *balancer {
 	l.t.Helper()
 	b := &balancer{lab: l, id: uuid.NewString(), container: uuid.NewString(), router: uuid.NewString(), port: uuid.NewString(), vip: uuid.NewString()}
@@ -246,7 +249,7 @@ func (b *balancer) devices() *topology.Bundle {
 	return &topology.Bundle{
 		Routers: []topology.Router{{ID: b.router, AdminStateUp: true, InboundFilterID: in, OutboundFilterID: out}},
 		Ports: []topology.Port{{ID: b.vip, NetworkID: b.lab.net.ID, AdminStateUp: true},
-			{ID: q, RouterID: b.router, AdminStateUp: true, PeerID: b.vip, PortMAC: packet.MAC{0xfa, 0x16, 0x3e, 0, 2, 1},
+			{ID: q, RouterID: b.router, AdminStateUp: true, PeerID: b.vip, PortMAC: balancerMAC,
 				PortAddress: vip.Addr(), PortSubnet: []netip.Prefix{netip.MustParsePrefix(vipAddress + "/24")}}},
 		Chains: []topology.Chain{
 			{ID: in, Rules: []topology.Rule{{ID: uuid.NewString(), Type: topology.NAT, Action: topology.Accept, Reverse: true, Condition: &topology.Condition{FragmentPolicy: topology.FragUnfragmented}}}},

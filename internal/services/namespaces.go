@@ -125,6 +125,10 @@ func configure(net *hostnet.Linux, c *plan.Container) error {
 	if err := net.SetUp(innerLink, true); err != nil {
 		return err
 	}
+	// The router answers ARP requests only if they come from an address of the link.
+	if err := net.Set(hostnet.Setting{Name: "ipv4/conf/" + innerLink + "/arp_announce", Value: "2"}); err != nil {
+		return err
+	}
 	if err := setAddresses(net, innerLink, []netip.Prefix{c.Address}); err != nil {
 		return err
 	}

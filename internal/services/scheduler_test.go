@@ -1,0 +1,173 @@
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/internal/netlab"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// site is a store with schedulers, in which tests stand for hosts.
+type site struct {
+	t       *testing.T
+	st      store.Store
+	objects *replica.Replica
+	db      *records.DB
+}
+
+func newSite(t *testing.T) *site {
+	st := store.NewMemory()
+	s := &site{t: t, st: st, objects: replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)}
+	s.db = records.NewDB(st, s.objects)
+	s.run(s.objects.Run)
+	return s
+}
+
+// run runs a part until stop or the end of the test.
+func (s *site) run(part func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = part(ctx) })
+	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	s.t.Cleanup(stop)
+	return stop
+}
+
+// server runs a server's scheduler over a replica of its own.
+func (s *site) server() (scheduler *Scheduler, stop func()) {
+	objects := replica.New(s.st, replica.Options{Watch: schema.Root}, schema.All()...)
+	scheduler = NewScheduler(SchedulerOptions{DB: records.NewDB(s.st, objects), Store: s.st, Objects: objects, TTL: time.Second})
+	s.run(objects.Run)
+	return scheduler, s.run(scheduler.Run)
+}
+
+// host reports a live host that runs containers, until its lease is revoked.
+func (s *site) host(id string) (lease store.Lease) {
+	s.t.Helper()
+	lease, err := s.st.Grant(s.t.Context(), time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	alive, runs := &topology.HostState{HostID: id}, &topology.ContainerHost{HostID: id, Kinds: []string{topology.ContainerHAProxy}, Weight: 1}
+	var ops []store.Op
+	for key, record := range map[string]any{schema.HostStates.KeyOf(alive): alive, schema.ContainerHosts.KeyOf(runs): runs} {
+		value, err := json.Marshal(record)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		ops = append(ops, store.Op{Key: key, Value: value, Lease: lease})
+	}
+	if _, err := s.st.Commit(s.t.Context(), nil, ops); err != nil {
+		s.t.Fatal(err)
+	}
+	return lease
+}
+
+func (s *site) update(f func(tx *records.Tx) error) {
+	s.t.Helper()
+	if _, err := s.db.Update(s.t.Context(), f); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// container adds a container whose host is to be one of a port group.
+func (s *site) container(id, group string) {
+	s.t.Helper()
+	s.update(func(tx *records.Tx) error {
+		return schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: topology.ContainerOwner, ID: id}, Bundle: topology.Bundle{
+			ServiceContainers: []topology.ServiceContainer{{ID: id, ServiceType: topology.ContainerHAProxy, PortID: id + "-port-of-it", PortGroupID: group}},
+			Ports:             []topology.Port{{ID: id + "-port-of-it", RouterID: "r", TunnelKey: uint32(len(id)) + 3<<20}},
+		}})
+	})
+}
+
+// waitAt waits for a container and its port to be at a host.
+func (s *site) waitAt(id, host string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitLimit)
+	defer cancel()
+	if err := netlab.Until(ctx, fmt.Sprintf("container %s to be at %q", id, host), func() (bool, error) {
+		r := records.Over(s.objects.Snapshot())
+		b, ok := schema.Bundles.Peek(r, schema.ContainerBundleID(id))
+		at, bound := schema.ContainerBindings.Peek(r, id)
+		if !ok || bound != (host != "") || bound && at.HostID != host {
+			return false, nil
+		}
+		p := b.Bundle.Ports[0]
+		if p.HostID != host || bound && (p.InterfaceName != topology.ContainerInterface(p.ID) || at.InterfaceName != p.InterfaceName) {
+			return false, fmt.Errorf("the container is at %+v, its port at %s, %s", at, p.HostID, p.InterfaceName)
+		}
+		return true, nil
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestScheduler: containers get hosts, stay, move when their host is lost, and wait when there is
+// none; whichever server schedules.
+func TestScheduler(t *testing.T) {
+	s := newSite(t)
+	first, stop := s.server()
+	second, _ := s.server()
+	s.container("1", "")
+	a := s.host("a")
+	s.waitAt("1", "a")
+	b := s.host("b")
+	s.container("22", "")
+	s.waitAt("22", "b")
+	if err := s.st.Revoke(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	s.waitAt("1", "b")
+
+	s.container("333", "uplinks")
+	s.waitAt("333", "b")
+	s.host("c")
+	s.update(func(tx *records.Tx) error {
+		return schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: "port", ID: "u"}, Bundle: topology.Bundle{
+			Ports: []topology.Port{{ID: "u", RouterID: "r", HostID: "c", InterfaceName: "eth7", PortGroupIDs: []string{"uplinks"}}}}})
+	})
+	s.waitAt("333", "c")
+
+	stop() // of the two servers one schedules on
+	if err := s.st.Revoke(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	s.waitAt("1", "c")
+	s.waitAt("22", "c")
+	if moves := first.moves + second.moves; moves < 6 {
+		t.Errorf("%d moves are counted, want 6 at least", moves)
+	}
+	s.update(func(tx *records.Tx) error { return schema.Bundles.Delete(tx, schema.ContainerBundleID("1")) })
+	snap, err := s.objects.Fresh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, left := schema.ContainerBindings.Peek(records.Over(snap), "1"); left {
+		t.Error("a deleted container has a host")
+	}
+}
+
+// TestSchedulerWithoutHosts: a container whose last host is lost is unbound until another comes.
+func TestSchedulerWithoutHosts(t *testing.T) {
+	s := newSite(t)
+	s.server()
+	s.container("1", "")
+	a := s.host("a")
+	s.waitAt("1", "a")
+	if err := s.st.Revoke(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	s.waitAt("1", "")
+	s.host("b")
+	s.waitAt("1", "b")
+}
