@@ -47,15 +47,17 @@ type haproxy struct {
 	pid    int // of the master; 0 = it does not run
 	text   string
 	loaded *plan.Container // that text is for; nil if an earlier agent has loaded it
+
+	known func(member string) string // the last verdict about a member, "" for none
 }
 
 // openHAProxy returns the haproxy of a container, with the process of an earlier agent if that runs.
-func openHAProxy(program, dir string, ns *hostnet.Namespace) (*haproxy, error) {
+func openHAProxy(program, dir string, ns *hostnet.Namespace, known func(string) string) (*haproxy, error) {
 	at, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	h := &haproxy{program: program, dir: dir, at: at, ns: ns, verdicts: make(chan plan.Verdict, 64), ended: make(chan string, 1)}
+	h := &haproxy{program: program, dir: dir, at: at, ns: ns, known: known, verdicts: make(chan plan.Verdict, 64), ended: make(chan string, 1)}
 	if err := h.listen(); err != nil {
 		at.Close()
 		return nil, err
@@ -152,7 +154,7 @@ func (h *haproxy) apply(ctx context.Context, c *plan.Container) (reloaded bool, 
 	if h.runs() {
 		err = h.reload(ctx, c)
 	} else {
-		err = h.start(ctx)
+		err = h.start(ctx, c)
 	}
 	if err != nil {
 		return false, err
@@ -179,8 +181,8 @@ func (h *haproxy) write(ctx context.Context, text string) error {
 	return os.Rename(h.file(next), h.file(plan.ConfigFile))
 }
 
-// start starts haproxy, and waits until it answers.
-func (h *haproxy) start(ctx context.Context) error {
+// start starts haproxy, waits until it answers, and has it begin with what is known.
+func (h *haproxy) start(ctx context.Context, c *plan.Container) error {
 	if err := endProcesses(h.ns); err != nil { // workers that have lost their master
 		return err
 	}
@@ -212,7 +214,24 @@ func (h *haproxy) start(ctx context.Context) error {
 	if err := os.WriteFile(h.file(pidFile), []byte(strconv.Itoa(h.pid)), 0o600); err != nil {
 		return err
 	}
-	return h.awaitAnswer(ctx, over)
+	if err := h.awaitAnswer(ctx, over); err != nil {
+		return err
+	}
+	return h.prime(ctx, c)
+}
+
+// primeAtOnce bounds the members of one command.
+const primeAtOnce = 50
+
+// prime gives haproxy the last verdicts: else it would take a member down at its first failure,
+// which may come before the container's port is in force everywhere.
+func (h *haproxy) prime(ctx context.Context, c *plan.Container) error {
+	for part := range slices.Chunk(plan.Prime(c, h.known), primeAtOnce) {
+		if _, err := h.ask(ctx, strings.Join(part, ";")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // awaitAnswer waits until haproxy answers, or has ended.
@@ -245,7 +264,53 @@ func (h *haproxy) reload(ctx context.Context, c *plan.Container) error {
 	if err := os.WriteFile(h.file(plan.StateFile), []byte(plan.Kept(state, h.loaded, c)), 0o600); err != nil {
 		return err
 	}
-	return unix.Kill(h.pid, unix.SIGUSR2)
+	before, err := h.worker(ctx)
+	if err != nil {
+		return err
+	}
+	return h.awaitWorker(ctx, before)
+}
+
+// signalAgain is the pause after which haproxy is asked to reload again: it misses the signal while
+// it starts.
+const signalAgain = 500 * time.Millisecond
+
+// awaitWorker has haproxy reload until another worker answers.
+func (h *haproxy) awaitWorker(ctx context.Context, before string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for signalled := (time.Time{}); ; {
+		if time.Since(signalled) > signalAgain {
+			if err := unix.Kill(h.pid, unix.SIGUSR2); err != nil {
+				return fmt.Errorf("reload haproxy: %w", err)
+			}
+			signalled = time.Now()
+		}
+		if now, err := h.worker(ctx); err == nil && now != before {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("haproxy does not reload")
+		case <-look.C:
+		}
+	}
+}
+
+// worker returns the process id of the worker that answers.
+func (h *haproxy) worker(ctx context.Context) (string, error) {
+	info, err := h.ask(ctx, "show info")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(info) {
+		if pid, ok := strings.CutPrefix(line, "Pid: "); ok {
+			return strings.TrimSpace(pid), nil
+		}
+	}
+	return "", errors.New("haproxy's information has no process id")
 }
 
 // stop ends haproxy: there is nothing to check.

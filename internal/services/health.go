@@ -37,6 +37,8 @@ type verdicts struct {
 	members     map[string]*verdict
 	holds       map[string]time.Duration // by container: how long its last verdicts count
 	transitions map[string]int           // by member
+
+	suspended bool // another agent has this host's place; of the goroutine that reports
 }
 
 // verdict is the last one about a member.
@@ -95,14 +97,22 @@ func (v *verdicts) set(container string, now plan.Verdict) {
 	v.opts.Log.Info("health of a pool's member", "member", now.MemberID, "status", now.Status)
 }
 
-// status returns the last verdict about a member, or "".
+// status returns the last verdict about a member, of this host or of the one that has checked it
+// before; "" for none.
 func (v *verdicts) status(member string) string {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	if m := v.members[member]; m != nil {
-		return m.Status
+	own := v.members[member]
+	v.mu.Unlock()
+	if own != nil {
+		return own.Status
 	}
-	return ""
+	var newest topology.MemberHealth
+	for h := range schema.MemberHealths.By(records.Over(v.opts.Objects.Snapshot()), "member", member) {
+		if newest.Status == "" || h.Since.After(newest.Since) {
+			newest = *h
+		}
+	}
+	return newest.Status
 }
 
 // lacks reports whether a member that a container checks has no current verdict.
@@ -256,8 +266,20 @@ func (v *verdicts) session(ctx context.Context) error {
 	}
 }
 
-// flush writes what is due, and returns when more is.
+// lookAgain is the pause before the agent looks whether it has its host's place again.
+const lookAgain = time.Second
+
+// flush writes what is due, and returns when more is. Without its host's place the agent reaches no
+// member, and reports nothing.
 func (v *verdicts) flush(ctx context.Context, lease store.Lease) (next time.Time, err error) {
+	if v.opts.Reports.Suspended() {
+		v.suspended = true
+		return time.Now().Add(lookAgain), nil
+	}
+	if v.suspended {
+		v.suspended = false
+		v.keys.RewriteAll()
+	}
 	expiry := v.expire(time.Now())
 	due, err := v.keys.Flush(ctx, lease)
 	if expiry.IsZero() || !due.IsZero() && due.Before(expiry) {

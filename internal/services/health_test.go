@@ -17,6 +17,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
+	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
 
@@ -86,17 +87,22 @@ func TestHealthByHAProxy(t *testing.T) {
 	l.waitHealth(m1, topology.MemberActive)
 
 	// The host dies: another takes the container over, and a member that is down stays down.
-	other := l.hosts[0]
+	other, up := l.hosts[0], m1
 	if other == host {
-		other = l.hosts[1]
+		other, up = l.hosts[1], m2
 	}
-	changes := watchHealth(t, l, closed)
+	downs, ups := watchHealth(t, l, closed), watchHealth(t, l, up)
 	host.stop()
 	l.wait("the other host to have the container", func() bool { return b.place() == other })
 	l.wait("the container to run there", func() bool { return b.state(other).Status == topology.ContainerRunning })
 	l.wait("a verdict of the other host", func() bool { return other.agent.health.status(closed) == topology.MemberInactive })
-	if seen := changes(); seen[topology.MemberActive] || seen[""] {
+	l.wait("a verdict about the other member", func() bool { return other.agent.health.status(up) == topology.MemberActive })
+	l.wait("the verdicts of the lost host to end", func() bool { return schema.MemberHealths.CountBy(l.now(), "member", up) == 1 })
+	if seen := downs(); seen[topology.MemberActive] || seen[""] {
 		t.Errorf("while the container moved, a member that is down was %v", seen)
+	}
+	if seen := ups(); seen[topology.MemberInactive] || seen[""] {
+		t.Errorf("while the container moved, a member that is up was %v", seen)
 	}
 }
 

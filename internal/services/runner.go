@@ -105,7 +105,7 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 	defer ns.Close()
 	defer net.Close()
-	h, err := openHAProxy(r.agent.opts.HAProxy, r.dir, ns)
+	h, err := openHAProxy(r.agent.opts.HAProxy, r.dir, ns, r.agent.health.status)
 	if err != nil {
 		return err
 	}

@@ -124,6 +124,21 @@ func word(s string) string {
 	return b.String()
 }
 
+// Prime returns the commands by which haproxy begins with the last verdicts about members; known
+// returns one, "" for none.
+func Prime(c *Container, known func(member string) string) (commands []string) {
+	health := map[string]string{topology.MemberActive: "up", topology.MemberInactive: "down"}
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		for j := range p.Members {
+			if word := health[known(p.Members[j].ID)]; word != "" && !p.byAgent() {
+				commands = append(commands, "set server "+p.ID+"/"+p.Members[j].ID+" health "+word)
+			}
+		}
+	}
+	return commands
+}
+
 // Kept returns the lines of haproxy's saved state, as `show servers state` prints it, that a new
 // configuration may start with: not those of members that are checked elsewhere now, whose address
 // would be the old one.

@@ -218,6 +218,18 @@ func TestKept(t *testing.T) {
 	}
 }
 
+func TestPrime(t *testing.T) {
+	c := Container{Pools: []Pool{
+		{ID: "p", Members: []topology.PoolMember{{ID: "1"}, {ID: "2"}, {ID: "3"}}},
+		{ID: "q", Monitor: topology.HealthMonitor{Type: topology.MonitorPing}, Members: []topology.PoolMember{{ID: "1"}}},
+	}}
+	known := map[string]string{"1": topology.MemberActive, "2": topology.MemberInactive}
+	got := Prime(&c, func(member string) string { return known[member] })
+	if want := []string{"set server p/1 health up", "set server p/2 health down"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("commands %q, want %q", got, want)
+	}
+}
+
 func TestParseHealthLine(t *testing.T) {
 	for line, want := range map[string]Verdict{
 		"Server p/m is DOWN, reason: Layer4 timeout, check duration: 1001ms. 0 active": {"m", topology.MemberInactive},

@@ -103,6 +103,9 @@ func (p *Presence) RewriteAll() {
 // Suspend stops all writes until Resume: another agent reports as the same host. The lease is kept.
 func (p *Presence) Suspend() { p.suspended.Store(true) }
 
+// Suspended reports whether writes are stopped.
+func (p *Presence) Suspended() bool { return p.suspended.Load() }
+
 // Resume writes everything again, whether it was suspended or not.
 func (p *Presence) Resume() {
 	p.suspended.Store(false)

@@ -11,6 +11,7 @@
 //	/heddle/identity/ /heddle/join/                    users, and join tokens: secret from agents
 //	/heddle/xen/…                                      a pool of the XenAPI
 //	/heddle/containers/<container>                     hosts of service containers
+//	/heddle/scheduler                                  held by the server that chooses them
 //	/heddle/dns/…                                      names published on a DNS server
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
