@@ -28,6 +28,9 @@ var elsewhere = map[string]string{
 	"internal/lab l.Binary":        "heddle",
 	"internal/dhcp a.opts.Program": "dnsmasq",
 	"internal/dhcp r.program":      "dnsmasq",
+
+	"internal/services a.opts.HAProxy": "haproxy",
+	"internal/services h.program":      "haproxy",
 }
 
 // TestSetupNamesEveryProgram requires each program that Go code executes or looks for to be in a

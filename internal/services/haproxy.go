@@ -51,7 +51,8 @@ type haproxy struct {
 	known func(member string) string // the last verdict about a member, "" for none
 }
 
-// openHAProxy returns the haproxy of a container, with the process of an earlier agent if that runs.
+// openHAProxy returns the haproxy of a container, with the process of an earlier agent if that
+// runs.
 func openHAProxy(program, dir string, ns *hostnet.Namespace, known func(string) string) (*haproxy, error) {
 	at, err := os.Open(dir)
 	if err != nil {

@@ -26,8 +26,8 @@ func monitorOf(kind string) topology.HealthMonitor {
 	return topology.HealthMonitor{Type: kind, Delay: 1, Timeout: 1, MaxRetries: 1, FailRetries: 2}
 }
 
-// TestHealthByHAProxy: haproxy in a container finds members down and up again, across hosts. What is
-// known outlives changes, haproxy, the agent and the host.
+// TestHealthByHAProxy: haproxy in a container finds members down and up again, across hosts. What
+// is known outlives changes, haproxy, the agent and the host.
 func TestHealthByHAProxy(t *testing.T) {
 	l := newLab(t, 2)
 	b := l.balancer(monitorOf(topology.MonitorTCP))
@@ -181,8 +181,8 @@ func TestHealthOfKinds(t *testing.T) {
 	})
 }
 
-// TestSourceOfV1: a load balancer of v1 checks from the addresses of its VIPs, to which its container
-// answers as well.
+// TestSourceOfV1: a load balancer of v1 checks from the addresses of its VIPs, to which its
+// container answers as well.
 func TestSourceOfV1(t *testing.T) {
 	l := newLab(t, 1)
 	b := l.balancer(monitorOf(topology.MonitorHTTP))

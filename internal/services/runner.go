@@ -16,7 +16,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// runner runs one container: its namespace, its program, and the checks that the agent makes itself.
+// runner runs one container: its namespace, its program, and the checks that the agent makes
+// itself.
 type runner struct {
 	agent  *Agent
 	dir    string
@@ -66,8 +67,8 @@ func (r *runner) desired() plan.Container {
 	return r.container
 }
 
-// run keeps the container running until ctx ends. What fails is tried again after a pause that grows
-// with each failure.
+// run keeps the container running until ctx ends. What fails is tried again after a pause that
+// grows with each failure.
 func (r *runner) run(ctx context.Context) {
 	backoff := task.Backoff{Least: leastPause, Most: mostPause}
 	for ctx.Err() == nil {

@@ -150,8 +150,8 @@ type ServiceContainer struct {
 	PortGroupID string `json:"portGroupId,omitempty"`
 }
 
-// ContainerOwner is the kind of the owner of a bundle with a service container, its port and routes.
-// The owner's id is the container's.
+// ContainerOwner is the kind of the owner of a bundle with a service container, its port and
+// routes. The owner's id is the container's.
 const ContainerOwner = "container"
 
 // ContainerBinding is the host that the scheduler has chosen for a service container. The

@@ -1,4 +1,4 @@
-// Package plan decides about service containers (services §2, §5): which host runs each, what a host
-// has to run, how haproxy is configured for the checks of a load balancer's members, and what its
-// words mean.
+// Package plan decides about service containers (services §2, §5): which host runs each, what a
+// host has to run, how haproxy is configured for the checks of a load balancer's members, and what
+// its words mean.
 package plan

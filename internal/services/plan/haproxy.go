@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -102,11 +101,11 @@ func monitored(s *topology.PoolMember) (text string) {
 }
 
 func endpoint(a netip.Addr, port uint16) string {
-	return net.JoinHostPort(a.String(), strconv.Itoa(int(port)))
+	return netip.AddrPortFrom(a, port).String()
 }
 
-// word quotes a value as one word of haproxy's configuration. What has no place in a line of text is
-// encoded as in URLs.
+// word quotes a value as one word of haproxy's configuration. What has no place in a line of text
+// is encoded as in URLs.
 func word(s string) string {
 	var b strings.Builder
 	b.WriteByte('\'')
@@ -139,8 +138,8 @@ func Prime(c *Container, known func(member string) string) (commands []string) {
 	return commands
 }
 
-// Kept returns the lines of haproxy's saved state, as `show servers state` prints it, that a new
-// configuration may start with: not those of members that are checked elsewhere now, whose address
+// Kept returns the lines of haproxy's saved state, as `show servers state` prints it, with which a
+// new configuration may start: not those of members that are checked elsewhere now, whose address
 // would be the old one.
 func Kept(state string, before, after *Container) string {
 	old := checked(before)

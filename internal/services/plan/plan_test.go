@@ -56,8 +56,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceSettles: after the moves nothing moves, and no host has more than its limit of containers
-// that it was given.
+// TestPlaceSettles: after the moves nothing moves, and no host has more than its limit of
+// containers that it was given.
 func TestPlaceSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var hosts []Host

@@ -10,7 +10,7 @@ import (
 	"heddle/internal/topology"
 )
 
-// Verdict is what the checks say about a member.
+// Verdict is the status of a member that its checks have found.
 type Verdict struct {
 	MemberID string
 	Status   string // topology.MemberActive or MemberInactive

@@ -298,8 +298,8 @@ type Bundle struct {
 	Bundle topology.Bundle `json:"bundle"`
 }
 
-// Bundles has the topology that the overlay simulates. Ids are "<kind>/<id>" of the owner. The ports
-// of service containers, which are no ports of Neutron, have unique tunnel keys here.
+// Bundles has the topology that the overlay simulates. Ids are "<kind>/<id>" of the owner. The
+// ports of service containers, which are no ports of Neutron, have unique tunnel keys here.
 var Bundles = records.NewTable("topology", TopologyPrefix, func(b *Bundle) string { return BundleID(b.Owner) },
 	records.Unique("container_key", containerKeys),
 	records.Index("container_router", containerRouters),
@@ -362,8 +362,8 @@ var (
 		records.Index("address", func(b *topology.NATBlock) []string { return []string{NATAddress(b.DeviceID, b.Address)} }),
 		records.Index("host", func(b *topology.NATBlock) []string { return []string{b.HostID} }))
 
-	// MemberHealths are "<host>/<member>", under a lease of their own: the verdicts of a host that is
-	// lost count until another host checks the members.
+	// MemberHealths are "<host>/<member>", under a lease of their own: the verdicts of a host that
+	// is lost count until another host checks the members.
 	MemberHealths = records.NewTable("member-health", StatePrefix+"*"+MemberHealthsTail,
 		func(h *topology.MemberHealth) string { return h.HostID + "/" + h.MemberID },
 		records.Index("member", func(h *topology.MemberHealth) []string { return []string{h.MemberID} }))

@@ -21,8 +21,8 @@ func (l *lab) container() topology.Port {
 
 var ipHC = ip("169.254.0.2")
 
-// TestContainer: a router knows the MAC address of a service container, and what goes to it or comes
-// from it keeps its time to live.
+// TestContainer: a router knows the MAC address of a service container, and what goes to it or
+// comes from it keeps its time to live.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	l := example()
