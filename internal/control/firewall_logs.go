@@ -92,8 +92,6 @@ type firewallLogs struct {
 	of string // id of the logging resource; "" = any
 }
 
-func (s firewallLogs) standard(l *neutron.FirewallLog) *neutron.Standard { return &l.Standard }
-
 // read returns a snapshot in which the caller sees the logging resource.
 func (s firewallLogs) read(ctx context.Context, c neutron.Caller) (*records.Snap, error) {
 	snap, err := s.view(ctx)
