@@ -107,6 +107,9 @@ func printTrace(w io.Writer, a *flow.TraceAnswer) {
 	for _, o := range a.Outputs {
 		fmt.Fprintf(w, "out: port %s on host %s\n", named(a, o.PortID), named(a, o.HostID))
 	}
+	for _, o := range a.Copies {
+		fmt.Fprintf(w, "copy: port %s on host %s\n", named(a, o.PortID), named(a, o.HostID))
+	}
 	for _, r := range a.Replies {
 		fmt.Fprintf(w, "reply: port %s: %x\n", named(a, r.PortID), r.Frame)
 	}

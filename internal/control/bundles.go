@@ -24,6 +24,8 @@ const (
 	kindNDPProxy       = "ndp-proxy"
 	kindMeteringLabel  = "metering-label"
 	kindLog            = "log"
+	kindTapService     = "tap-service"
+	kindTapFlow        = "tap-flow"
 	kindFirewall       = "firewall"
 
 	kindLoggingResource = "logging-resource"

@@ -325,7 +325,7 @@ func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
 	if err := errors.Join(o.checkPortFree(p), o.checkLocalPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil), o.releaseForwardings(p.ID, nil), o.releaseNDPProxies(p.ID, nil)); err != nil {
 		return err
 	}
-	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.dropLoggers("target", p.ID), o.calico().dropEndpoint(p, n)); err != nil {
+	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.dropLoggers("target", p.ID), o.dropTaps(p.ID), o.calico().dropEndpoint(p, n)); err != nil {
 		return err
 	}
 	return schema.Ports.Delete(o.tx, p.ID)

@@ -75,6 +75,9 @@ type resources struct {
 
 	bgpSpeakers bgpSpeakers
 	bgpPeers    bgpPeers
+
+	tapServices tapServices
+	tapFlows    tapFlows
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -113,6 +116,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.segmentRanges = segmentRanges{newSegmentRanges(s)}
 	s.qosPolicies = qosPolicies{newQoSPolicies(s)}
 	s.bgpSpeakers, s.bgpPeers = bgpSpeakers{newBGPSpeakers(s)}, bgpPeers{newBGPPeers(s)}
+	s.tapServices, s.tapFlows = tapServices{newTapServices(s)}, tapFlows{newTapFlows(s)}
 	return s, nil
 }
 

@@ -125,6 +125,7 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.SecurityGroups: anyOf(w.SecurityGroups()), neutron.SecurityGroupRules: anyOf(w.SecurityGroupRules()),
 		neutron.AddressGroups:  anyOf(w.AddressGroups()),
 		neutron.MeteringLabels: anyOf(w.MeteringLabels()), neutron.MeteringLabelRules: anyOf(w.MeteringLabelRules()), neutron.Logs: anyOf(w.Logs()),
+		neutron.TapServices: anyOf(w.TapServices()), neutron.TapFlows: anyOf(w.TapFlows()),
 
 		neutron.Routers:     anyOf(w.Routers().Operations),
 		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.PortForwardings: anyOf(w.PortForwardings("")), neutron.Firewalls: anyOf(w.Firewalls()),

@@ -83,6 +83,9 @@ type Tables struct {
 
 	BGPSpeakers *Table[BGPSpeaker]
 	BGPPeers    *Table[BGPPeer]
+
+	TapServices *Table[TapServiceView]
+	TapFlows    *Table[TapFlowView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -139,6 +142,9 @@ func NewTables(dnsDomain string) *Tables {
 
 		BGPSpeakers: bgpSpeakerTable(),
 		BGPPeers:    bgpPeerTable(),
+
+		TapServices: tapServiceTable(),
+		TapFlows:    tapFlowTable(),
 	}
 }
 
@@ -195,6 +201,9 @@ var attributeTables = func() [len(names)][]*Attribute {
 
 		BGPSpeakers: t.BGPSpeakers.attributes(),
 		BGPPeers:    t.BGPPeers.attributes(),
+
+		TapServices: t.TapServices.attributes(),
+		TapFlows:    t.TapFlows.attributes(),
 	}
 	for r, table := range t.QoSRules {
 		all[r] = table.attributes()

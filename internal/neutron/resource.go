@@ -63,6 +63,9 @@ const (
 	BGPSpeakers
 	BGPPeers
 
+	TapServices
+	TapFlows
+
 	DefaultRules
 )
 
@@ -127,6 +130,9 @@ var names = [...]struct{ name, collection, class string }{
 	BGPSpeakers: {"bgp_speaker", "bgp_speakers", "BgpSpeaker"},
 	BGPPeers:    {"bgp_peer", "bgp_peers", "BgpPeer"},
 
+	TapServices: {"tap_service", "tap_services", "TapService"},
+	TapFlows:    {"tap_flow", "tap_flows", "TapFlow"},
+
 	DefaultRules: {"default_security_group_rule", "default_security_group_rules", "DefaultSecurityGroupRule"},
 }
 
@@ -181,6 +187,8 @@ func (r Resource) Path() string {
 		return "/fw/" + r.Collection()
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
 		return "/fwaas/" + r.Collection()
+	case TapServices, TapFlows:
+		return "/taas/" + r.Collection()
 	case QoSRuleTypeNames:
 		return "/qos/rule-types"
 	}
@@ -247,6 +255,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "BGP speaker %s could not be found.", id)
 	case BGPPeers:
 		return Errorf(NotFound, typ, "BGP peer %s could not be found.", id)
+	case TapServices:
+		return Errorf(NotFound, typ, "Tap Service  %s does not exist", id)
+	case TapFlows:
+		return Errorf(NotFound, typ, "Tap Flow  %s does not exist", id)
 	case QoSPolicies:
 		return Errorf(NotFound, typ, "QoS policy %s could not be found.", id)
 	}

@@ -23,6 +23,7 @@ type scenario struct {
 	placement
 	carriers
 	trunking
+	tapping
 }
 
 // placement says where the ports of a scenario are.
@@ -62,7 +63,7 @@ type field struct {
 func unsupportedSections() []string {
 	return []string{
 		"lbaas_v1", "lbaas_v2", "gateway_devices", "l2_gateways",
-		"l2_gateway_connections", "tap_services", "tap_flows",
+		"l2_gateway_connections",
 	}
 }
 
@@ -104,6 +105,7 @@ func newScenario(w *world, p placement) *scenario {
 		sec.ids = map[string]string{}
 	}
 	s.trunking = newTrunking(s, w)
+	s.tapping = newTapping(s, w)
 	s.routing = newRouting(s, w)
 	s.firewallLogs = newFirewallLogs(s, w)
 	return s
@@ -197,7 +199,7 @@ func (sec *section) find(n node) (string, error) {
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
 	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
-		"firewall_groups", "firewall_logs"},
+		"firewall_groups", "firewall_logs", "tap_services", "tap_flows"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
@@ -224,6 +226,7 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
 		{"firewalls", s.addFirewall},
 		{"firewall_groups", s.addFirewallGroup}, {"firewall_logs", s.addFirewallLog},
+		{"tap_services", s.tapServices.adder(s)}, {"tap_flows", s.tapFlows.adder(s)},
 	} {
 		list, err := o.get(part.name).list()
 		if err != nil {
@@ -427,6 +430,8 @@ func (s *scenario) update(n node) error {
 		return s.updateRouter(n)
 	case o.has("address_group"):
 		return s.updateAddressGroup(n)
+	case o.has("tap_flow"):
+		return s.updateTapFlow(n)
 	case o.has("trunk"): // before its parent
 		return s.updateTrunk(n)
 	case o.has("lb"):
@@ -440,7 +445,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, firewall_log, trunk or host")
+	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, firewall_log, trunk, tap_flow or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

@@ -164,15 +164,23 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 			onLAN = append(onLAN, postponed{other, out})
 		}
 	}
-	for _, o := range d.Outputs {
+	rewrite := func(o *flow.Output, w *flow.Rewrite) {
 		out := slices.Clone(frame)
-		if d.Rewrite != nil {
-			if err := d.Rewrite.Apply(out, false); err != nil {
+		if w != nil {
+			if err := w.Apply(out, false); err != nil {
 				p.drops = append(p.drops, dropped{y.words(o.PortID), err.Error()})
-				continue
+				return
 			}
 		}
-		deliver(&o, out)
+		deliver(o, out)
+	}
+	for _, c := range d.Copies {
+		if d.Verdict != flow.Postponed {
+			rewrite(&c.Output, c.Rewrite)
+		}
+	}
+	for _, o := range d.Outputs {
+		rewrite(&o, d.Rewrite)
 	}
 	for _, e := range d.Emit {
 		deliver(&e.Output, slices.Clone(e.Frame))

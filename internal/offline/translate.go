@@ -134,7 +134,7 @@ func (s *step) check() error {
 	}
 	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
 		neutron.Routers, neutron.FloatingIPs, neutron.PortForwardings, neutron.NDPProxies, neutron.FirewallGroupRules, neutron.FirewallGroupPolicies, neutron.FirewallGroups,
-		neutron.Trunks, neutron.LoggingResources, neutron.FirewallLogs} {
+		neutron.Trunks, neutron.LoggingResources, neutron.FirewallLogs, neutron.TapServices, neutron.TapFlows} {
 		if r.Name() == s.typ {
 			return checkAttributes(r, s.data)
 		}

@@ -116,6 +116,8 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.RBACPolicies, s.RBACPolicies()),
 		kindOf(w, tables.Trunks, s.Trunks().Operations),
 		kindOf(w, tables.AddressGroups, s.AddressGroups()),
+		kindOf(w, tables.TapServices, s.TapServices()),
+		kindOf(w, tables.TapFlows, s.TapFlows()),
 	} {
 		kinds[k.Name()] = k
 	}

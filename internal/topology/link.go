@@ -24,6 +24,7 @@ type View struct {
 	LoggingResources map[string]*LoggingResource `json:"LoggingResource,omitempty"`
 	RuleLoggers      map[string]*RuleLogger      `json:"RuleLogger,omitempty"`
 
+	Mirrors     map[string]*Mirror     `json:"Mirror,omitempty"`
 	Hosts       map[string]*Host       `json:"Host"`
 	TunnelZones map[string]*TunnelZone `json:"TunnelZone"`
 	Tables      Tables                 `json:"tables"`
@@ -47,8 +48,9 @@ type Tables struct {
 // Link joins the bundles of all owners, the hosts and the tunnel zones. The result does not depend
 // on their order: ids are sorted, rules as in their chain, addresses by number. Entries for missing
 // objects are left out, and so are rules that jump to missing chains, routes by missing ports or to
-// the gateways of missing subnets, loggers of missing chains, and links of routers to missing ports
-// and groups. Objects of load balancers stay when what they name is missing.
+// the gateways of missing subnets, loggers of missing chains, links of routers to missing ports and
+// groups, and mirrors to missing ports. Objects of load balancers stay when what they name is
+// missing.
 func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v := &View{
 		Networks:     map[string]*Network{},
@@ -66,6 +68,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 		LoggingResources: map[string]*LoggingResource{},
 		RuleLoggers:      map[string]*RuleLogger{},
 
+		Mirrors:     map[string]*Mirror{},
 		Hosts:       map[string]*Host{},
 		TunnelZones: map[string]*TunnelZone{},
 		Tables: Tables{
@@ -104,6 +107,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v.linkRoutes(bundles)
 	v.linkLoggers(bundles)
 	v.linkBalancers()
+	v.linkMirrors(bundles)
 	v.linkHosts()
 	v.sort()
 	return v
@@ -121,6 +125,7 @@ func (v *View) place(b *Bundle) {
 	}
 	for _, p := range b.Ports {
 		p.RouteIDs, p.FipNatRuleIDs = nil, nil
+		p.MirrorIDs, p.PostInFilterMirrorIDs, p.PreOutFilterMirrorIDs = nil, nil, nil
 		v.Ports[p.ID] = &p
 	}
 	for _, g := range b.PortGroups {
@@ -287,10 +292,13 @@ func (v *View) sort() {
 		lists = append(lists, r.PortIDs, r.RouteIDs)
 	}
 	for _, p := range v.Ports {
-		lists = append(lists, p.RouteIDs, p.FipNatRuleIDs)
+		lists = append(lists, p.RouteIDs, p.FipNatRuleIDs, p.MirrorIDs, p.PostInFilterMirrorIDs, p.PreOutFilterMirrorIDs)
 	}
 	for _, g := range v.PortGroups {
 		lists = append(lists, g.PortIDs)
+	}
+	for _, m := range v.Mirrors {
+		lists = append(lists, m.PortPostInFilterIDs, m.PortPreOutFilterIDs)
 	}
 	for _, c := range v.Chains {
 		lists = append(lists, c.JumpRuleIDs, c.LoggerIDs, c.PortInboundIDs, c.PortOutboundIDs, c.NetworkInboundIDs, c.NetworkOutboundIDs,

@@ -93,3 +93,37 @@ func (v *View) linkRoutes(bundles []Bundle) {
 		}
 	}
 }
+
+// linkMirrors places the mirrors whose port is there, and attaches them to ports.
+func (v *View) linkMirrors(bundles []Bundle) {
+	for i := range bundles {
+		for _, m := range bundles[i].Mirrors {
+			if p := v.Ports[m.ToPortID]; p != nil {
+				m.PortPostInFilterIDs, m.PortPreOutFilterIDs = nil, nil
+				v.Mirrors[m.ID] = &m
+				p.MirrorIDs = append(p.MirrorIDs, m.ID)
+			}
+		}
+	}
+	for i := range bundles {
+		for _, e := range bundles[i].MirrorEntries {
+			v.attachMirror(&e)
+		}
+	}
+}
+
+// attachMirror enters a mirror into a list of a port, and the port into one of the mirror.
+func (v *View) attachMirror(e *MirrorEntry) {
+	p, m := v.Ports[e.PortID], v.Mirrors[e.MirrorID]
+	if p == nil || m == nil {
+		return
+	}
+	switch e.Position {
+	case PostInFilter:
+		p.PostInFilterMirrorIDs = append(p.PostInFilterMirrorIDs, m.ID)
+		m.PortPostInFilterIDs = append(m.PortPostInFilterIDs, p.ID)
+	case PreOutFilter:
+		p.PreOutFilterMirrorIDs = append(p.PreOutFilterMirrorIDs, m.ID)
+		m.PortPreOutFilterIDs = append(m.PortPreOutFilterIDs, p.ID)
+	}
+}

@@ -101,6 +101,10 @@ type Port struct {
 	// Back-references, filled by Link only.
 	RouteIDs      []string `json:"routeIds,omitempty"`
 	FipNatRuleIDs []string `json:"fipNatRuleIds,omitempty"`
+	MirrorIDs     []string `json:"mirrorIds,omitempty"` // that send copies out of it
+	// PostInFilterMirrorIDs and PreOutFilterMirrorIDs have a mirror once for each of its entries.
+	PostInFilterMirrorIDs []string `json:"postInFilterMirrorIds,omitempty"`
+	PreOutFilterMirrorIDs []string `json:"preOutFilterMirrorIds,omitempty"`
 }
 
 // PortGroup is a set of ports, named by rules. Hosts with ports of a stateful one hear of each
@@ -502,6 +506,9 @@ type Bundle struct {
 
 	LocalIPs []LocalIP `json:"localIPs,omitempty"`
 
+	Mirrors       []Mirror      `json:"mirrors,omitempty"`
+	MirrorEntries []MirrorEntry `json:"mirrorEntries,omitempty"` // at other owners' ports
+
 	LoadBalancers     []LoadBalancer     `json:"loadBalancers,omitempty"`
 	Pools             []Pool             `json:"pools,omitempty"`
 	PoolMembers       []PoolMember       `json:"poolMembers,omitempty"`
@@ -581,7 +588,8 @@ type LocalIP struct {
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
 	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, logging-resource, firewall-log,
-	// firewall, qos-policy or ContainerOwner. Gateways and interfaces have the id of their port.
+	// tap-service, tap-flow, firewall, qos-policy or ContainerOwner. Gateways and interfaces have the
+	// id of their port.
 	Kind string
 	ID   string
 }

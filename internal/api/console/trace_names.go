@@ -37,7 +37,7 @@ func idsIn(a *flow.TraceAnswer) []string {
 	for _, s := range a.Walk {
 		texts = append(texts, s.Device, s.Chain, s.Rule, s.Text)
 	}
-	for _, o := range a.Outputs {
+	for _, o := range slices.Concat(a.Outputs, a.Copies) {
 		texts = append(texts, o.PortID, o.HostID)
 	}
 	for _, r := range a.Replies {

@@ -54,6 +54,7 @@ func served() []part {
 		subnetPools(), autoTopologies(),
 		localIPs(),
 		bgp(),
+		taps(),
 	}
 }
 

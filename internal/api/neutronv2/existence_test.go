@@ -100,6 +100,9 @@ func references() []reference {
 			`{"metering_label_rule":{"metering_label_id":"FOREIGN","direction":"ingress","destination_ip_prefix":"10.0.0.0/8"}}`},
 		{neutron.SecurityGroups, post, "/log/logs", `{"log":{"resource_type":"security_group","resource_id":"FOREIGN"}}`},
 		{neutron.Ports, post, "/log/logs", `{"log":{"resource_type":"security_group","target_id":"FOREIGN"}}`},
+		{neutron.Ports, post, "/taas/tap_services", `{"tap_service":{"port_id":"FOREIGN"}}`},
+		{neutron.Ports, post, "/taas/tap_flows", `{"tap_flow":{"tap_service_id":"TAPSERVICE","source_port":"FOREIGN","direction":"IN"}}`},
+		{neutron.TapServices, post, "/taas/tap_flows", `{"tap_flow":{"tap_service_id":"FOREIGN","source_port":"PORT","direction":"IN"}}`},
 		{neutron.BGPPeers, put, "/bgp-speakers/none/add_bgp_peer", `{"bgp_peer_id":"FOREIGN"}`},
 
 		{neutron.FirewallPolicies, post, "/fw/firewalls", `{"firewall":{"firewall_policy_id":"FOREIGN"}}`},
@@ -145,6 +148,7 @@ func pathReferences() (all []reference) {
 		neutron.Networks, neutron.Subnets, neutron.Ports, neutron.Routers, neutron.FloatingIPs, neutron.Trunks, neutron.SecurityGroups, neutron.SecurityGroupRules,
 		neutron.RBACPolicies, neutron.LocalIPs, neutron.NDPProxies, neutron.SubnetPools, neutron.AddressScopes, neutron.AddressGroups, neutron.QoSPolicies,
 		neutron.Segments, neutron.MeteringLabels, neutron.MeteringLabelRules, neutron.Logs, neutron.BGPSpeakers, neutron.BGPPeers,
+		neutron.TapServices, neutron.TapFlows,
 		neutron.FirewallRules, neutron.FirewallPolicies, neutron.Firewalls, neutron.FirewallGroups, neutron.FirewallGroupPolicies, neutron.FirewallGroupRules,
 	} {
 		item := r.Path() + "/FOREIGN"
@@ -174,6 +178,7 @@ func (m *policyWorld) ownObjects() map[string]string {
 		"FIREWALLRULE":    m.make("member", neutron.FirewallGroupRules, ""), "FIREWALLRULE1": m.make("member", neutron.FirewallRules, ""),
 	}
 	own["TRUNK"], _ = trunkOf(m, "own")
+	own["TAPSERVICE"] = m.make("member", neutron.TapServices, `"port_id":"`+m.make("member", neutron.Ports, `"network_id":"`+network+`"`)+`"`)
 	own["LOCAL"], _ = localIPOf(m, "own")
 	own["FLOATING"], _ = floatingIPOf(m, "own")
 	forwarding, _ := forwardingOf(m, "own")
@@ -222,6 +227,9 @@ func (m *policyWorld) foreignObjects() map[neutron.Resource]string {
 	} {
 		foreign[r], _ = of(m, "other's")
 	}
+	foreign[neutron.TapServices] = m.make("other", neutron.TapServices, `"port_id":"`+foreign[neutron.Ports]+`"`)
+	foreign[neutron.TapFlows] = m.make("other", neutron.TapFlows, `"direction":"IN","tap_service_id":"`+foreign[neutron.TapServices]+
+		`","source_port":"`+m.make("other", neutron.Ports, `"network_id":"`+network+`"`)+`"`)
 	foreign[neutron.MeteringLabels] = m.make("admin", neutron.MeteringLabels, `"name":"x",`+project)
 	return foreign
 }

@@ -430,6 +430,7 @@ func All() []snapshot.Table {
 		AddressScopes, SubnetPools, FreeRanges,
 		AutoTopologies,
 		BGPSpeakers, BGPPeers,
+		TapServices, TapFlows,
 		Quotas, PendingWorks, Bundles, ContainerBindings, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, TraceAnswers, TraceRequests,
 	}

@@ -40,6 +40,14 @@ type Output struct {
 	LocalIP, RemoteIP netip.Addr
 }
 
+// Copy is a delivery of a copy of the packet for a mirror. It is sent whatever becomes of the packet,
+// unless that is Postponed.
+type Copy struct {
+	Output
+	// Rewrite has the headers of the packet where it was copied, nil for those it came in with.
+	Rewrite *Rewrite
+}
+
 // Dropped is one end of the packet, or of one of its copies: where and why, in words.
 type Dropped struct {
 	Device string `json:"device"` // id of the port or network that dropped it
@@ -314,6 +322,7 @@ type Decision struct {
 	Reason  string // of a drop: which chain and rule, in words
 	Device  string // id of the device where a drop happened
 	Outputs []Output
+	Copies  []Copy // for mirrors, made on the way
 	// Emit are packets of the virtual network's own. Those of a drop are errors to the sender: of
 	// later packets it hears only if the drop is not cached for long.
 	Emit []Emission

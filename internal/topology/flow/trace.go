@@ -10,6 +10,7 @@ type TraceAnswer struct {
 	Device    string        `json:"device,omitempty"` // where it was dropped
 	Reason    string        `json:"reason,omitempty"`
 	Outputs   []TraceOutput `json:"outputs,omitempty"`
+	Copies    []TraceOutput `json:"copies,omitempty"`  // ports that get copies for mirrors
 	Replies   []TraceReply  `json:"replies,omitempty"` // what the virtual network itself sends
 	Walk      []Step        `json:"walk"`
 	// Names has what the ids in the answer stand for, as far as the server knows.
@@ -40,6 +41,9 @@ func Answer(d *Decision) TraceAnswer {
 	a := TraceAnswer{Verdict: d.Verdict.String(), Device: d.Device, Reason: d.Reason, Walk: append([]Step{}, d.Walk...)}
 	for _, o := range d.Outputs {
 		a.Outputs = append(a.Outputs, TraceOutput{PortID: o.PortID, HostID: o.HostID})
+	}
+	for _, c := range d.Copies {
+		a.Copies = append(a.Copies, TraceOutput{PortID: c.PortID, HostID: c.HostID})
 	}
 	for _, e := range d.Emit {
 		a.Replies = append(a.Replies, TraceReply{PortID: e.PortID, Frame: append([]byte(nil), e.Frame...)})

@@ -27,7 +27,8 @@ type port struct {
 	names   *port   // the port that def.PeerID names
 	namedBy []*port // by id
 	routes  []*route
-	locals  []*localIP // that it stands for, by id
+	locals  []*localIP   // that it stands for, by id
+	mirrors *attachments // nil for none
 	listed  listing
 }
 

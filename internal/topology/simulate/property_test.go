@@ -247,6 +247,7 @@ func fingerprint(d *flow.Decision) string {
 	if d.Rewrite != nil {
 		text += fmt.Sprintf(" rewrite %+v", *d.Rewrite)
 	}
+	text += copyText(d)
 	if d.Cacheable {
 		return text // without answers to a dropped packet, which no later one gets
 	}
@@ -270,12 +271,15 @@ type playground struct {
 }
 
 func playgrounds() map[string]playground {
-	return map[string]playground{
+	all := map[string]playground{
 		"bridged":  {anyWorld, genChange(), genBundle(), someOwners, probes(), someIDs, nil, false},
 		"routed":   {routedWorld, genRoutedChange(), genRoutedBundle(), routedOwners, routedProbes(), []string{"p1", "p2", "q4"}, nil, false},
 		"LAN":      {lanWorld, genLANChange(), genLANBundle(), lanOwners, lanProbes(), []string{"p1", "p2", "p3", "p4", "l@h1", "l@h2", "l@h3"}, begin, false},
 		"balanced": {balancedWorld, genBalancedChange(), genBalancedBundle(), balancedOwners, balancedProbes(), []string{"p1", "p2", "p3"}, nil, true},
 	}
+	all["mirrored"] = mirrored(all["bridged"], someIDs)
+	all["mirrored and routed"] = mirrored(all["routed"], routedPorts)
+	return all
 }
 
 // outcome is the result of a probe at a port.
@@ -432,6 +436,9 @@ func dump(w *World) string {
 	}
 	for id, h := range w.hosts {
 		all["host "+id] = fmt.Sprintf("refs %d def %v ports %d carries %d", h.refs, h.def != nil, len(h.ports), len(h.carried))
+	}
+	for id, m := range w.mirrors {
+		all["mirror "+id] = fmt.Sprintf("refs %d def %v conditions %d ports %d", m.refs, m.def, len(m.match.rules), len(m.match.ports))
 	}
 	for id, x := range w.physicals {
 		all["physical network "+id] = fmt.Sprintf("refs %d hosts %d LANs %d", x.refs, len(x.hosts), len(x.lans))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
@@ -56,6 +57,10 @@ type Simulator struct {
 	tracker tracker
 	nat     translator
 	way     way
+
+	copying  bool // the packet is a copy for a mirror
+	copied   bool // copies were made of it, or tried
+	recopies int  // copies of copies
 
 	unkeyed bool // it rests on more than flow keys and touched ports
 	asking  bool // CanAsk is running: every neighbour but the asker is known
@@ -147,6 +152,7 @@ func (s *Simulator) reset(in Input) {
 	s.dec.reset(in.Explain)
 	s.frame.EtherType = 0
 	s.ingress, s.here, s.unkeyed, s.asking = nil, nil, false, false
+	s.copying, s.copied, s.recopies = false, false, 0
 	s.way = way{raw: in.Frame}
 	s.filters.usedPorts, s.filters.usedTOS = false, false
 	s.tracker.reset(in.State)
@@ -173,7 +179,7 @@ func (s *Simulator) conclude() {
 	if d.Verdict != flow.Forward {
 		d.NewNATs, d.Opened = d.NewNATs[:0], d.Opened[:0]
 	}
-	if d.Verdict != flow.Consumed {
+	if d.Verdict != flow.Consumed || s.copied {
 		d.Asker = nil
 	}
 	if d.Verdict == flow.ErrorDrop {
@@ -240,6 +246,7 @@ func (s *Simulator) enter(p *port) {
 		s.dec.errorDrop(p.id, "network "+n.id+" is not known")
 	case s.mistagged(p):
 	case s.filters.pass(p.id, "in", p.in):
+		s.copyAt(p, topology.PostInFilter)
 		s.bridge(n)
 	}
 }
@@ -258,9 +265,12 @@ func (s *Simulator) head(p *port) {
 // leave is the egress (midonet-simulation §3). It reports whether the packet went out.
 func (s *Simulator) leave(n *network) bool {
 	p := s.filters.outPort
-	switch {
-	case p.def == nil || p.network != n:
+	if p.def == nil || p.network != n {
 		s.dec.errorDrop(p.id, "network "+n.id+" has no such port")
+		return false
+	}
+	s.copyAt(p, topology.PreOutFilter)
+	switch {
 	case !p.def.AdminStateUp:
 		s.dec.drop(p.id, "the port is administratively down")
 	case s.mistagged(p):
@@ -319,9 +329,12 @@ func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) boo
 		out.LocalIP, out.RemoteIP = local, remote
 	}
 	s.way.exit = p.deviceID()
-	if s.filters.generated {
+	switch {
+	case s.filters.generated:
 		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: out, Frame: s.rewritten(s.headers())})
-	} else {
+	case s.copying:
+		s.dec.addCopy(out, s.ownHeaders())
+	default:
 		s.dec.Outputs = append(s.dec.Outputs, out)
 	}
 	if s.dec.explain {
@@ -350,6 +363,7 @@ func (s *Simulator) answer(p *port, frame []byte) {
 	f := &s.filters
 	f.reset(&s.own, nil)
 	f.outPort = p
+	s.copyAnswer(p, frame)
 	passes := f.pass(p.id, "out", p.out)
 	if f.read&(onSrcIP|onSrcGroup|onSrcMAC|onTarget|onTOS) != 0 {
 		s.dec.Asker = nil
@@ -357,6 +371,14 @@ func (s *Simulator) answer(p *port, frame []byte) {
 	if passes {
 		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: s.here.id}, Frame: frame})
 	}
+}
+
+// copyAnswer copies an own frame to port p for the mirrors there.
+func (s *Simulator) copyAnswer(p *port, frame []byte) {
+	before := s.way
+	s.way = way{raw: frame}
+	s.copyAt(p, topology.PreOutFilter)
+	s.way = before
 }
 
 // rewritten returns the packet, which is whole, with other headers.

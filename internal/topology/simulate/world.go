@@ -46,6 +46,7 @@ type World struct {
 	limits     map[string]*limits
 	subnets    map[string]*subnet
 	subnets6   map[string]*subnet6
+	mirrors    map[string]*mirror
 
 	machines
 	observers
@@ -91,6 +92,7 @@ func NewWorld(o Options) *World {
 		limits:           map[string]*limits{},
 		subnets:          map[string]*subnet{},
 		subnets6:         map[string]*subnet6{},
+		mirrors:          map[string]*mirror{},
 		machines:         machines{hosts: map[string]*host{}, physicals: map[string]*physicalNetwork{}},
 		observers: observers{
 			meters:  meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
@@ -105,7 +107,7 @@ func NewWorld(o Options) *World {
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
 	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
-		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.meters.all)+len(w.loggers.all)+
+		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.mirrors)+len(w.meters.all)+len(w.loggers.all)+
 		len(w.ruleLoggers.resources)+len(w.ruleLoggers.byResource) == 0 && w.balancing.empty()
 }
 
@@ -155,6 +157,7 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	changes(old.LocalIPs, b.LocalIPs, func(l *topology.LocalIP) string { return l.ID }, func(_ string, before, after *topology.LocalIP) {
 		w.setLocalIP(before, after)
 	})
+	w.applyMirrors(owner, old, b)
 	w.setDhcpHosts(owner, old.DhcpHosts, b.DhcpHosts)
 	return w.end()
 }
@@ -196,6 +199,16 @@ func (w *World) applyFilters(owner topology.Owner, old, b *topology.Bundle) {
 		w.setMember(before, after)
 	})
 	changes(old.MemberSets, b.MemberSets, func(s *topology.MemberSet) string { return s.GroupID }, w.setMembers)
+}
+
+// applyMirrors applies mirrors and their entries at ports.
+func (w *World) applyMirrors(owner topology.Owner, old, b *topology.Bundle) {
+	changes(old.Mirrors, b.Mirrors, func(m *topology.Mirror) string { return m.ID }, func(id string, _, after *topology.Mirror) {
+		w.linkMirror(define(w.mirrors, id, func(m *mirror) *claims[topology.Mirror] { return &m.claims }, owner, after))
+	})
+	changes(old.MirrorEntries, b.MirrorEntries, entryOfMirror, func(_ mirrorEntryKey, before, after *topology.MirrorEntry) {
+		w.setMirrorEntry(owner, before, after)
+	})
 }
 
 // changes calls change for each key whose value differs. A key that comes twice counts once.
