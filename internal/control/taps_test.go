@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,8 +59,8 @@ func TestTaps(t *testing.T) {
 			t.Errorf("flow %s (-want +got):\n%s", f.Direction, d)
 		}
 	}
-	if d := cmp.Diff(bundle, w.bundle("port", source.ID)); d != "" {
-		t.Errorf("the port's own bundle changed:\n%s", d)
+	if got := w.bundle("port", source.ID); !reflect.DeepEqual(bundle, got) {
+		t.Errorf("the port's own bundle changed from %+v to %+v", bundle, got)
 	}
 	if err := w.remove(w.member, neutron.TapFlows, again.ID); err != nil {
 		t.Fatal(err)
@@ -132,7 +133,7 @@ func TestTapsRefused(t *testing.T) {
 		}
 	}
 	before := w.dump()
-	w.expect(make("OUT"), "BadRequest: Invalid input for tap_flows. Reason: '101' entries are too many - there may be no more than '100'.")
+	w.expect(make("OUT"), "HTTPBadRequest: Invalid input for tap_flows. Reason: '101' entries are too many - there may be no more than '100'.")
 	_, err := w.create(w.member, neutron.TapFlows, `{"tap_service_id":"`+s.ID+`","source_port":"`+monitor.ID+`","direction":"IN"}`)
 	w.expect(err, "BadRequest: Bad tap_flow request: Port "+monitor.ID+" is that of tap service "+s.ID+" itself.")
 	if d := cmp.Diff(before, w.dump()); d != "" {
