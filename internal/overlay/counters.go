@@ -56,6 +56,9 @@ type counters struct {
 	conflicts     atomic.Uint64 // frames from LANs by others in the name of what is at home here
 	exhausted     atomic.Uint64 // requests for NAT ports when all were in use
 	shareUsed     atomic.Uint64 // requests for NAT ports by sources that used their share
+	copies        atomic.Uint64 // copies for mirrors that the agent sent
+	copiesLost    atomic.Uint64 // and those that it could not send
+	copiesLimited atomic.Uint64 // packets over the limit of those that it copies
 }
 
 func (c *counters) drop(r dropReason)          { c.drops[r].Add(1) }
@@ -85,6 +88,9 @@ func (c *counters) figures() (f []telemetry.Value) {
 		telemetry.Counter.Of("heddle_overlay_lan_conflicts_total", "Frames from physical networks by which others use addresses that this host stands for. It announces them again.", int(c.conflicts.Load())),
 		telemetry.Counter.Of("heddle_overlay_nat_exhausted_total", "Packets dropped because all NAT ports of their router were in use for their destination.", int(c.exhausted.Load())),
 		telemetry.Counter.Of("heddle_overlay_nat_share_used_total", "Packets dropped because their source used its share, half, of the NAT ports of their router for their destination.", int(c.shareUsed.Load())),
+		telemetry.Counter.Of("heddle_overlay_copies_total", "Copies for taps that the agent sent; flows in the kernel send the others.", int(c.copies.Load())),
+		telemetry.Counter.Of("heddle_overlay_copies_lost_total", "Copies for taps that the agent could not send: their port was not reached, or does not take a frame so long.", int(c.copiesLost.Load())),
+		telemetry.Counter.Of("heddle_overlay_copies_limited_total", "Packets without copies for taps, since no flow can make those and the port has had too many copied by the agent.", int(c.copiesLimited.Load())),
 		telemetry.Counter.Of("heddle_overlay_traces_total", "Trace requests answered.", int(c.traces.Load())))
 	return f
 }
@@ -132,6 +138,7 @@ func (a *Agent) figures() []telemetry.Value {
 		telemetry.Counter.Of("heddle_overlay_sightings_refused_total", full, int(over)),
 		telemetry.Counter.Of("heddle_overlay_kernel_upcalls_total", "Frames that the kernel gave to the agent, state messages not counted.", int(kernel.Upcalls)),
 		telemetry.Counter.Of("heddle_overlay_kernel_answered_total", "ARP requests and neighbour solicitations that the kernel answered.", int(kernel.Answered)),
+		telemetry.Counter.Of("heddle_overlay_kernel_copies_total", "Copies for taps that flows sent.", int(kernel.Copies)),
 		telemetry.Gauge.Of("heddle_overlay_physical_networks", "Physical networks that this host carries.", len(carried)),
 		telemetry.Gauge.Of("heddle_overlay_homes", "MAC addresses that this host stands for on physical networks.", a.engine.net.homeCount()),
 		telemetry.Counter.Of("heddle_overlay_kernel_physical_in_total", "Frames from physical networks, to many or to addresses that this host stands for.", int(kernel.PhysicalIn)),

@@ -32,7 +32,8 @@ type engine struct {
 	memory  *memory
 	ports   *natport.Leases
 	waiting *waiting
-	errors  *errorLimit
+	errors  *portLimit // ICMP errors
+	copied  *portLimit // packets that the agent copies for mirrors
 	under   *underlay
 	keys    *hostKeys
 	answers *answers
@@ -62,7 +63,7 @@ type kept struct {
 
 func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
 	e := &engine{host: keys.host, dp: dp, kept: state, keys: keys, under: under, reports: reports, log: log,
-		clock: monotonic(), seed: rand.Uint64(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
+		clock: monotonic(), seed: rand.Uint64(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newPortLimit(errorsAtOnce, errorEvery), copied: newPortLimit(copiesAtOnce, copyEvery)}
 	e.adverts = newAdvertiser(e)
 	e.rates = newRateLimits(dp, e.clock, log)
 	e.meters = newMetering(dp)
@@ -73,6 +74,7 @@ func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underla
 			AdvertisementChanged: e.adverts.networkChanged}),
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{}, bySlot: map[datapath.Slot][]string{}}
 	e.answers.net = e.net
+	keys.senders.mirrors.locate = e.net.world.PortDevice
 	e.net.homes = newHomes(e.host, e.net, dp, log)
 	e.moves = newHandovers(e)
 	return e
@@ -119,14 +121,16 @@ type decider struct {
 
 // plan is a decision with what follows from it: outputs, and the flow to cache.
 type plan struct {
-	decision *flow.Decision
-	outputs  []datapath.Output // one for each of the decision's outputs that can be reached now
-	peers    []peer            // other hosts that have to know of the packet's connection
-	lost     int               // outputs that cannot be reached now
-	limits   []datapath.Limit  // of the packet
-	cached   bool
-	flow     datapath.Flow // its tags were read with the decision
-	brief    bool          // cached for errorKept only
+	decision   *flow.Decision
+	outputs    []datapath.Output // one for each of the decision's outputs that can be reached now
+	peers      []peer            // other hosts that have to know of the packet's connection
+	lost       int               // outputs that cannot be reached now
+	copies     []plannedCopy
+	copiesLost int              // copies that cannot be sent now
+	limits     []datapath.Limit // of the packet
+	cached     bool
+	flow       datapath.Flow // its tags were read with the decision
+	brief      bool          // cached for errorKept only
 }
 
 // peer is a host that state is sent to, by a tunnel or, while that is 0, not yet.
@@ -150,7 +154,8 @@ func (e *engine) newTrial() *decider {
 func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simulate.Input) *plan {
 	e, p := d.e, &d.plan
 	in.PortID, in.HostID, in.State = port.id, e.host, liveState{e, d.trial}
-	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], limits: p.limits[:0], flow: datapath.Flow{Tags: p.flow.Tags[:0]}}
+	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], copies: p.copies[:0], limits: p.limits[:0],
+		flow: datapath.Flow{Tags: p.flow.Tags[:0], Copies: p.flow.Copies[:0]}}
 	e.net.mu.RLock()
 	defer e.net.mu.RUnlock()
 	p.decision = d.sim.Run(in)
@@ -172,6 +177,7 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 		d.addStateful(port)
 	}
 	d.addLimits()
+	d.addCopies()
 	p.cached = keyed && p.cacheable()
 	if p.cached {
 		d.describe(key)
@@ -282,7 +288,7 @@ func (e *engine) reach(o *flow.Output) (datapath.Output, bool) {
 // and packets of which some outputs cannot be reached, are decided one by one.
 func (p *plan) cacheable() bool {
 	d := p.decision
-	if !d.Cacheable || len(p.outputs) > 1 || len(p.limits) > datapath.MaxLimits || p.lost > 0 && len(p.outputs) > 0 {
+	if !d.Cacheable || len(p.outputs) > 1 || len(p.limits) > datapath.MaxLimits || p.lost > 0 && len(p.outputs) > 0 || !p.copiesCacheable() {
 		return false
 	}
 	// A Forward without an output waits for an interface or a tunnel: an error meanwhile. So that
@@ -291,24 +297,25 @@ func (p *plan) cacheable() bool {
 	return true
 }
 
-// describe fills in the flow. A flow of an error also carries the tag that every change moves.
+// describe fills in the flow. A flow of an error, or without a copy that may be sent later, also carries the tag that every change moves.
 func (d *decider) describe(key datapath.Key) {
 	p := &d.plan
 	p.flow.Key = key
 	room := datapath.MaxTags
 	if len(p.outputs) == 1 {
 		p.flow.Out = p.outputs[0]
-		if p.decision.Rewrite != nil {
-			d.rewrite = *p.decision.Rewrite
-			p.flow.Rewrite = &d.rewrite
-		}
-		if len(p.limits) > 0 {
-			p.flow.Limits = p.limits
-			room--
-		}
+		p.flow.Limits = p.limits
+	}
+	if w := p.headers(); w != nil {
+		d.rewrite = *w
+		p.flow.Rewrite = &d.rewrite
+	}
+	p.describeCopies()
+	if len(p.flow.Limits)+len(p.flow.Copies) > 0 {
+		room--
 	}
 	touched, tags := p.decision.Touched, p.flow.Tags
-	if p.brief || len(touched) > room {
+	if p.brief || p.copiesLost > 0 || len(touched) > room {
 		tags = d.e.dp.AppendTags(tags, datapath.SlotAll)
 	}
 	if len(touched) <= room-len(tags) {
@@ -322,6 +329,7 @@ func (d *decider) describe(key datapath.Key) {
 func (e *engine) detached(id string) {
 	e.net.detached(id)
 	e.errors.forget(id)
+	e.copied.forget(id)
 	e.unlearn(e.memory.takePort(id))
 }
 

@@ -78,6 +78,7 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 	if p.cached {
 		h.install(p, s)
 	}
+	h.sendCopies(port, p, u)
 	h.sendAll(port, p, u)
 	h.emit(port, d.Emit)
 	if d.Asker != nil {
@@ -123,7 +124,7 @@ func (h *handler) sendAll(port *localPort, p *plan, u *datapath.Upcall) {
 	if len(p.outputs) == 0 {
 		return
 	}
-	frame, err := h.rewritten(p.decision, u)
+	frame, err := h.rewritten(p.decision.Rewrite, u)
 	if err != nil {
 		h.count.drop(dropMalformed)
 		return

@@ -112,14 +112,14 @@ func (e *engine) recheckMissing(records []*installed) {
 	}
 }
 
-// rewritten returns a frame with the headers with which the packet of a decision leaves. It is
-// valid until the next call.
-func (h *handler) rewritten(d *flow.Decision, u *datapath.Upcall) ([]byte, error) {
-	if d.Rewrite == nil {
+// rewritten returns a frame with other headers, or as it came for nil. It is valid until the next
+// call.
+func (h *handler) rewritten(w *flow.Rewrite, u *datapath.Upcall) ([]byte, error) {
+	if w == nil {
 		return u.Frame, nil
 	}
 	h.room = append(h.room[:0], u.Frame...)
 	// The datapath finishes the checksums that were left to hardware.
-	err := d.Rewrite.Apply(h.room, false)
+	err := w.Apply(h.room, false)
 	return h.room, err
 }

@@ -142,8 +142,8 @@ func (s *senders) contribute(a *area, by int) {
 		for host := range a.hosts {
 			s.countBelow(above, host, by)
 		}
-		for id := range a.local {
-			add(above.portsBelow, id, by)
+		for id, n := range a.local {
+			add(above.portsBelow, id, by*n)
 		}
 	}
 	for id := range a.local {
@@ -228,9 +228,9 @@ func (s *senders) move(devices map[*senderDevice]bool, from, to *area) {
 			add(from.opened, id, -n)
 			s.stale[id] = true
 		}
-		for id := range d.local {
-			s.house(to, id, 1)
-			s.house(from, id, -1)
+		for id, n := range d.local {
+			s.house(to, id, n)
+			s.house(from, id, -n)
 			s.stale[id] = true
 		}
 	}

@@ -235,20 +235,27 @@ func (s *senders) float(a *area, host string, by int) {
 	}
 }
 
-// openPort notes that a floating IP leads to a port, or no longer, if that is this host's.
+// openPort notes that a floating IP leads to a port, or no longer, if that is this host's, and to
+// those here that get copies of what goes to it.
 func (s *senders) openPort(f *senderFloat, by int) {
-	if s.ports[f.port] == "" {
-		return
+	if s.ports[f.port] != "" {
+		s.openOne(f, f.port, by)
 	}
+	for id := range s.mirrors.watchers[f.port] {
+		s.openOne(f, id, by)
+	}
+}
+
+func (s *senders) openOne(f *senderFloat, id string, by int) {
 	d := s.device(f.network)
-	add(d.opened, f.port, by)
-	add(d.area.opened, f.port, by)
-	s.stale[f.port] = true
+	add(d.opened, id, by)
+	add(d.area.opened, id, by)
+	s.stale[id] = true
 }
 
 // openAll does so for all floating IPs of a port.
 func (s *senders) openAll(port string, by int) {
 	for f := range s.borders.floatsOf[port] {
-		s.openPort(f, by)
+		s.openOne(f, port, by)
 	}
 }

@@ -29,6 +29,7 @@ type senders struct {
 	namedBy map[string][]string      // port → those that name it as their peer
 	lans    senderLANs
 	borders senderBorders
+	mirrors senderMirrors
 
 	// What the change under way may have made different; settle brings the datapath to it.
 	stale      map[string]bool            // ports
@@ -41,7 +42,7 @@ type senders struct {
 type senderDevice struct {
 	id           string
 	hosts        map[string]int
-	local        map[string]bool
+	local        map[string]int // a port also for each port in the device of which it gets copies
 	links        map[*senderDevice]int
 	above, below map[*senderDevice]int // across borders: networks of a router's, routers of a network's
 	floats       int                   // floating IPs of the network
@@ -57,7 +58,7 @@ type area struct {
 	exits       map[*senderDevice]bool // devices with borders to areas above
 	entries     map[*senderDevice]bool // and to areas below
 	hosts       map[string]int         // how many devices a host has ports in
-	local       map[string]bool        // ports of this host
+	local       map[string]int         // ports of this host, as in the devices
 	floating    map[string]int
 	opened      map[string]int
 	hostsBelow  map[string]int // hosts of areas from which borders lead up to this one, and its own
@@ -72,7 +73,7 @@ type senderHost struct {
 
 func newSenders(dp *datapath.Datapath) *senders {
 	return &senders{dp: dp, devices: map[string]*senderDevice{}, hosts: map[string]*senderHost{}, ports: map[string]string{}, live: map[string]datapath.Port{},
-		ends: map[string]linkEnd{}, namedBy: map[string][]string{}, lans: newSenderLANs(), borders: newSenderBorders(),
+		ends: map[string]linkEnd{}, namedBy: map[string][]string{}, lans: newSenderLANs(), borders: newSenderBorders(), mirrors: newSenderMirrors(),
 		stale: map[string]bool{}, stalePairs: map[string]map[string]bool{}}
 }
 
@@ -98,6 +99,7 @@ func (s *senders) change(owner topology.Owner, before, after *topology.Bundle, o
 	for id, p := range is {
 		s.place(id, deviceOf(p))
 	}
+	s.remirror(before, after)
 	for i := range before.Ports {
 		s.tidy(deviceOf(&before.Ports[i]))
 	}
@@ -206,6 +208,15 @@ func (s *senders) sources(id string) (sets []map[string]int) {
 	if device == "" {
 		return nil
 	}
+	sets = s.sourcesIn(sets, id, device)
+	for source, in := range s.mirrors.watched[id] {
+		sets = s.sourcesIn(sets, source, in)
+	}
+	return sets
+}
+
+// sourcesIn adds the sets of hosts that may send to a port in a device.
+func (s *senders) sourcesIn(sets []map[string]int, id, device string) []map[string]int {
 	a := s.device(device).area
 	sets = append(sets, a.hostsBelow)
 	for _, above := range a.upward() {
@@ -255,13 +266,13 @@ func (s *senders) place(id, device string) {
 	if was != "" {
 		s.openAll(id, -1)
 		d := s.device(was)
-		delete(d.local, id)
+		add(d.local, id, -1)
 		s.house(d.area, id, -1)
 		delete(s.ports, id)
 	}
 	if device != "" {
 		d := s.device(device)
-		d.local[id] = true
+		add(d.local, id, 1)
 		s.house(d.area, id, 1)
 		s.ports[id] = device
 		s.openAll(id, 1)
@@ -269,11 +280,9 @@ func (s *senders) place(id, device string) {
 	s.stale[id] = true
 }
 
-// house notes that a port of this host is in an area, or no longer.
+// house notes that a port of this host is in more or fewer devices of an area.
 func (s *senders) house(a *area, id string, by int) {
-	if a.local[id] = true; by < 0 {
-		delete(a.local, id)
-	}
+	add(a.local, id, by)
 	if a.contributes {
 		for _, above := range a.upward() {
 			add(above.portsBelow, id, by)
@@ -369,7 +378,7 @@ func (s *senders) entered(host string) {
 func (s *senders) device(id string) *senderDevice {
 	d := s.devices[id]
 	if d == nil {
-		d = &senderDevice{id: id, hosts: map[string]int{}, local: map[string]bool{}, links: map[*senderDevice]int{}, above: map[*senderDevice]int{},
+		d = &senderDevice{id: id, hosts: map[string]int{}, local: map[string]int{}, links: map[*senderDevice]int{}, above: map[*senderDevice]int{},
 			below: map[*senderDevice]int{}, floating: map[string]int{}, opened: map[string]int{}, area: newArea()}
 		d.area.devices[d], d.area.contributes = true, true
 		s.devices[id] = d
@@ -379,7 +388,7 @@ func (s *senders) device(id string) *senderDevice {
 
 func newArea() *area {
 	return &area{devices: map[*senderDevice]bool{}, exits: map[*senderDevice]bool{}, entries: map[*senderDevice]bool{}, hosts: map[string]int{},
-		local: map[string]bool{}, floating: map[string]int{}, opened: map[string]int{}, hostsBelow: map[string]int{}, portsBelow: map[string]int{}}
+		local: map[string]int{}, floating: map[string]int{}, opened: map[string]int{}, hostsBelow: map[string]int{}, portsBelow: map[string]int{}}
 }
 
 func (s *senders) host(id string) *senderHost {

@@ -98,7 +98,7 @@ func drawRoute(t *rapid.T, by ...string) topology.Route {
 func drawBundle(t *rapid.T) (topology.Owner, *topology.Bundle) {
 	b := topology.Bundle{}
 	empty := rapid.IntRange(0, 4).Draw(t, "empty") == 0
-	kind, id := pick(t, "kind", "port", "port", "port", "router-gateway", "router-gateway", "floating-ip", "router", "network"), ""
+	kind, id := pick(t, "kind", "port", "port", "port", "router-gateway", "router-gateway", "floating-ip", "router", "network", "tap-service", "tap-flow", "tap-flow"), ""
 	switch i := rapid.IntRange(0, 2).Draw(t, "which"); {
 	case kind == "router-gateway":
 		id = fmt.Sprint("g", i)
@@ -122,6 +122,15 @@ func drawBundle(t *rapid.T) (topology.Owner, *topology.Bundle) {
 		b.Routers = []topology.Router{{InboundFilterID: "in " + id}}
 		for range rapid.IntRange(-2, 3).Draw(t, "routes") {
 			b.Routes = append(b.Routes, drawRoute(t, "q0", "q1", "q2"))
+		}
+	case kind == "tap-service":
+		if id = fmt.Sprint("m", i); !empty {
+			b.Mirrors = []topology.Mirror{{ID: id, ToPortID: drawPortID(t, "monitor")}}
+		}
+	case kind == "tap-flow":
+		id = fmt.Sprint("t", i)
+		for range rapid.IntRange(0, 2).Draw(t, "entries") {
+			b.MirrorEntries = append(b.MirrorEntries, topology.MirrorEntry{PortID: drawPortID(t, "tapped"), MirrorID: pick(t, "mirror", "m0", "m1", "m2")})
 		}
 	case kind == "network":
 		id = pick(t, "network", "n1", "n2", "n3", "n4")
@@ -195,6 +204,8 @@ type senderModel struct {
 	areas    map[string]string          // the smallest id of the devices that links lead to, by device
 	above    map[string]map[string]bool // areas that are above an area, itself among them
 	floats   []modelFloat
+	mirrors  map[string]string          // their ports
+	tapped   map[string]map[string]bool // ports that a mirror is attached to
 }
 
 type modelFloat struct {
@@ -204,7 +215,7 @@ type modelFloat struct {
 
 func newSenderModel(bundles map[topology.Owner]*topology.Bundle, carriers map[string]bool) *senderModel {
 	m := &senderModel{bundles: bundles, carriers: carriers, ports: map[string]*topology.Port{}, seeded: map[string]bool{}, lans: map[string]bool{},
-		areas: map[string]string{}, above: map[string]map[string]bool{}}
+		areas: map[string]string{}, above: map[string]map[string]bool{}, mirrors: map[string]string{}, tapped: map[string]map[string]bool{}}
 	for owner, b := range bundles {
 		m.read(owner, b)
 	}
@@ -234,6 +245,12 @@ func (m *senderModel) read(owner topology.Owner, b *topology.Bundle) {
 		if p.PhysicalNetwork != "" {
 			m.lans[p.NetworkID] = true
 		}
+	}
+	for _, x := range b.Mirrors {
+		m.mirrors[x.ID] = x.ToPortID
+	}
+	for _, e := range b.MirrorEntries {
+		put(m.tapped, e.MirrorID, e.PortID, true)
 	}
 	if owner.Kind == "floating-ip" && len(b.Rules) > 0 {
 		in, at := b.Rules[0], b.Neighbours[0]
@@ -326,8 +343,28 @@ func (m *senderModel) partition(border map[string]bool) {
 	}
 }
 
-// maySend reports whether a host may send to a port.
+// maySend reports whether a host may send to a port: itself, or copies of what it may send to
+// others.
 func (m *senderModel) maySend(p *topology.Port, host string) bool {
+	found := map[string]bool{p.ID: true}
+	queue := []string{p.ID}
+	for i := 0; i < len(queue); i++ {
+		if q := m.ports[queue[i]]; q != nil && m.maySendItself(q, host) {
+			return true
+		}
+		for mirror, to := range m.mirrors {
+			for source := range m.tapped[mirror] {
+				if to == queue[i] && !found[source] {
+					found[source] = true
+					queue = append(queue, source)
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (m *senderModel) maySendItself(p *topology.Port, host string) bool {
 	at := m.areas[deviceOf(p)]
 	for _, other := range m.ports {
 		bound := slices.Contains(other.HostIDs(), host)

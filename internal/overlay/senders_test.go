@@ -64,7 +64,7 @@ func checkSendersFollow(t *rapid.T) {
 	nested := nestedNetworks()
 	x := &senderTest{s: newSenders(nil), bits: bits{}, bundles: map[topology.Owner]*topology.Bundle{},
 		addrs: map[string][]netip.Addr{}, carriers: map[string]bool{}, attached: map[string]datapath.Port{}}
-	x.s.dp = x.bits
+	x.s.dp, x.s.mirrors.locate = x.bits, x.locate
 	for i := range 8 {
 		x.attach(fmt.Sprintf("p%d-1", i))
 	}
@@ -103,13 +103,25 @@ func checkSendersFollow(t *rapid.T) {
 	x.checkEmptied(t)
 }
 
+// locate returns the device of a port.
+func (x *senderTest) locate(port string) string {
+	for _, b := range x.bundles {
+		for i := range b.Ports {
+			if b.Ports[i].ID == port {
+				return deviceOf(&b.Ports[i])
+			}
+		}
+	}
+	return ""
+}
+
 func (x *senderTest) put(owner topology.Owner, after *topology.Bundle) {
 	before := x.bundles[owner]
 	if before == nil {
 		before = &topology.Bundle{}
 	}
-	x.s.change(owner, before, after, x.own)
 	x.bundles[owner] = after
+	x.s.change(owner, before, after, x.own)
 }
 
 // attach attaches a port, or detaches it if it is.
@@ -218,7 +230,10 @@ func (x *senderTest) checkEmptied(t *rapid.T) {
 		x.s.carry(host, nil)
 	}
 	x.s.setHosts(nil)
-	s, b := x.s, &x.s.borders
+	s, b, m := x.s, &x.s.borders, &x.s.mirrors
+	if len(m.targets)+len(m.to)+len(m.at)+len(m.tapped)+len(m.watched)+len(m.watchers) != 0 {
+		t.Fatalf("left: mirrors %+v", m)
+	}
 	if len(s.devices)+len(s.hosts)+len(s.ports)+len(s.ends)+len(s.namedBy)+len(s.lans.carriers)+len(s.lans.networks) != 0 {
 		t.Fatalf("left: devices %v, hosts %v, ports %v, ends %v, %v, LANs %v", s.devices, s.hosts, s.ports, s.ends, s.namedBy, s.lans)
 	}

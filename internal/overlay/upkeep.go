@@ -289,7 +289,7 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	if len(p.decision.NewNATs) > 0 { // the flow's own translation is gone
 		return false
 	}
-	if !p.cached || p.flow.Out != f.Out || !slices.Equal(p.flow.Limits, f.Limits) || !sameRewrite(p.flow.Rewrite, f.Rewrite) || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
+	if !p.cached || p.flow.Out != f.Out || !slices.Equal(p.flow.Limits, f.Limits) || !slices.Equal(p.flow.Copies, f.Copies) || !sameRewrite(p.flow.Rewrite, f.Rewrite) || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
 		return false
 	}
 	if !keep {

@@ -146,7 +146,7 @@ func TestWaitReason(t *testing.T) {
 
 func TestErrorLimit(t *testing.T) {
 	t.Parallel()
-	l := newErrorLimit()
+	l := newPortLimit(errorsAtOnce, errorEvery)
 	now, n := time.Hour, 0
 	for l.allow("p", now) {
 		n++

@@ -49,6 +49,20 @@ type bpfConfig struct {
 	Guarded      uint16
 }
 
+type bpfCopies struct {
+	_   structs.HostLayout
+	All [4]bpfCopy
+}
+
+type bpfCopy struct {
+	_         structs.HostLayout
+	Out       uint32
+	Vni       uint32
+	Kind      uint8
+	Rewritten uint8
+	Pad       uint16
+}
+
 type bpfCredit struct {
 	_     structs.HostLayout
 	Taken uint32
@@ -254,6 +268,7 @@ type bpfUpcall struct {
 const (
 	bpfMapAskers             = "askers"
 	bpfMapConfig             = "config"
+	bpfMapCopies             = "copies"
 	bpfMapCounters           = "counters"
 	bpfMapCredits            = "credits"
 	bpfMapDeliveries         = "deliveries"
@@ -346,6 +361,7 @@ type bpfProgramSpecs struct {
 type bpfMapSpecs struct {
 	Askers     *ebpf.MapSpec `ebpf:"askers"`
 	Config     *ebpf.MapSpec `ebpf:"config"`
+	Copies     *ebpf.MapSpec `ebpf:"copies"`
 	Counters   *ebpf.MapSpec `ebpf:"counters"`
 	Credits    *ebpf.MapSpec `ebpf:"credits"`
 	Deliveries *ebpf.MapSpec `ebpf:"deliveries"`
@@ -398,6 +414,7 @@ func (o *bpfObjects) Close() error {
 type bpfMaps struct {
 	Askers     *ebpf.Map `ebpf:"askers"`
 	Config     *ebpf.Map `ebpf:"config"`
+	Copies     *ebpf.Map `ebpf:"copies"`
 	Counters   *ebpf.Map `ebpf:"counters"`
 	Credits    *ebpf.Map `ebpf:"credits"`
 	Deliveries *ebpf.Map `ebpf:"deliveries"`
@@ -423,6 +440,7 @@ func (m *bpfMaps) Close() error {
 	return _BpfClose(
 		m.Askers,
 		m.Config,
+		m.Copies,
 		m.Counters,
 		m.Credits,
 		m.Deliveries,

@@ -7,12 +7,13 @@ type Counters struct {
 	TunnelledIn uint64            // frames from other hosts for a port here
 	Upcalls     uint64            // frames given to the agent, state messages not counted
 	Answered    uint64            // questions about neighbours that the programs answered
+	Copies      uint64            // copies of frames sent for mirrors by flows
 	PhysicalIn  uint64            // frames from physical networks, to many or to a home here
 	Drops       map[string]uint64 // frames dropped, by reason
 }
 
 // dropReasons lists the drops of enum counter in bpf/maps.h: all but its first two and its last
-// two.
+// three.
 func dropReasons() []string {
 	return []string{
 		"the flow says so", "no such port", "no such tunnel", "unknown tunnel key", "bad tunnel header",
@@ -20,7 +21,7 @@ func dropReasons() []string {
 		"tunnelled by an unknown host", "wrong tunnel secret", "tunnelled by a host without port in the network", "tunnelled and not from the underlay",
 		"tunnelled in the clear though encrypted, or the other way round",
 		"copy of a frame to many: too many from a physical network", "copy of a frame to many: too large", "VLAN tag of no subport",
-		"over its limit of rate",
+		"over its limit of rate", "copy for a mirror: not taken",
 	}
 }
 
@@ -28,7 +29,7 @@ func dropReasons() []string {
 func (d *Datapath) Counters() (Counters, error) {
 	reasons := dropReasons()
 	c := Counters{Drops: make(map[string]uint64, len(reasons))}
-	for i := range 2 + len(reasons) + 2 {
+	for i := range 2 + len(reasons) + 3 {
 		var perCPU []uint64
 		if err := d.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
 			return c, fmt.Errorf("read counter %d: %w", i, err)
@@ -43,8 +44,10 @@ func (d *Datapath) Counters() (Counters, error) {
 		case 1:
 			c.Upcalls = sum
 		case 2 + len(reasons):
-			c.Answered = sum
+			c.Copies = sum
 		case 2 + len(reasons) + 1:
+			c.Answered = sum
+		case 2 + len(reasons) + 2:
 			c.PhysicalIn = sum
 		default:
 			c.Drops[reasons[i-2]] = sum

@@ -115,6 +115,9 @@ func (d *Datapath) open() (err error) {
 	}); err != nil {
 		return err
 	}
+	if err := d.copySets.open(d.maps.Copies); err != nil {
+		return err
+	}
 	if err := d.attachDevices(); err != nil {
 		return err
 	}

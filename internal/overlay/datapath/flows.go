@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -22,6 +23,7 @@ const (
 	outRewrites   = 4
 	outTranslates = 8
 	outLimited    = 16
+	outCopied     = 32
 )
 
 // flowCache holds the flows in the kernel.
@@ -29,6 +31,7 @@ type flowCache struct {
 	*kernel
 	epochs *epochs
 	evict  evictor
+	copySets
 }
 
 // Install caches flows, replacing those with the same keys. A full cache evicts idle flows first. A
@@ -37,15 +40,27 @@ func (c *flowCache) Install(flows []Flow) error {
 	var set4 batch[bpfKey4, bpfFlow4]
 	var set6 batch[bpfKey6, bpfFlow6]
 	now := coarseNow()
+	if slices.ContainsFunc(flows, func(f Flow) bool { return len(f.Copies) > 0 }) {
+		// No number is given back before the flows that have it are there.
+		c.copySets.mu.Lock()
+		defer c.copySets.mu.Unlock()
+	}
 	for i := range flows {
 		f := &flows[i]
 		if err := f.check(); err != nil {
 			return fmt.Errorf("install flow: %w", err)
 		}
+		var copies uint16
+		if len(f.Copies) > 0 {
+			var err error
+			if copies, err = c.copyNumber(f.Copies); err != nil {
+				return fmt.Errorf("install flow: %w", err)
+			}
+		}
 		if f.Src.Is4() {
-			set4.add(f.key4(), f.value4(now))
+			set4.add(f.key4(), f.value4(now, copies))
 		} else {
-			set6.add(f.key6(), f.value6(now))
+			set6.add(f.key6(), f.value6(now, copies))
 		}
 	}
 	if err := put(c, c.maps.Flows4, &c.evict.v4, set4); err != nil {
@@ -104,6 +119,9 @@ func (f *Flow) check() error {
 	if len(f.Limits) > MaxLimits || len(f.Limits) > 0 && !f.rewrites() {
 		return fmt.Errorf("%d limits: want at most %d, of a flow that rewrites", len(f.Limits), MaxLimits)
 	}
+	if err := f.checkCopies(); err != nil {
+		return err
+	}
 	if !f.Src.IsValid() || f.Src.BitLen() != f.Dst.BitLen() {
 		return fmt.Errorf("key from %s to %s: want two addresses of one version", f.Src, f.Dst)
 	}
@@ -117,14 +135,14 @@ func (f *Flow) check() error {
 }
 
 func (f *Flow) maxTags() int {
-	if len(f.Limits) > 0 {
+	if len(f.Limits)+len(f.Copies) > 0 {
 		return MaxTags - 1
 	}
 	return MaxTags
 }
 
 // common returns what both versions of IP have.
-func (f *Flow) common(now uint64) bpfFlow {
+func (f *Flow) common(now uint64, copies uint16) bpfFlow {
 	v := bpfFlow{Used: now, Cookie: f.Cookie, TagCount: uint8(len(f.Tags))}
 	v.Kind, v.Out, v.VniHops = f.Out.words()
 	v.OuterPort = f.outerPort()
@@ -134,6 +152,10 @@ func (f *Flow) common(now uint64) bpfFlow {
 	if f.rewrites() {
 		v.Kind |= f.rewriteKind()
 		v.VniHops |= swap32(uint32(f.Rewrite.Hops))
+	}
+	if copies != 0 {
+		v.Kind |= outCopied
+		v.Slots[MaxTags-1] = copies
 	}
 	for i, number := range f.Limits {
 		v.Kind |= outLimited
@@ -150,6 +172,17 @@ func (o Output) words() (kind uint8, out, vni uint32) {
 		return outPort, uint32(o.Port), 0
 	}
 	return outDrop, 0, 0
+}
+
+// outputOf is the reverse of words; the last byte of vni means nothing here.
+func outputOf(kind uint8, out, vni uint32) Output {
+	switch kind {
+	case outPort:
+		return Output{Port: Port(out)}
+	case outTunnel:
+		return Output{Tunnel: Tunnel(out), TunnelKey: swap32(vni) >> 8}
+	}
+	return Output{}
 }
 
 // outerPort returns the flow's UDP source port in tunnels, in network order (RFC 7348 §5).
@@ -234,11 +267,9 @@ func flowState[V any, PV bpfValue[V]](c *flowCache, k Key, value PV, now uint64)
 	if now > v.Used {
 		s.Idle = time.Duration(now - v.Used)
 	}
-	switch v.Kind & outKind {
-	case outPort:
-		s.Out = Output{Port: Port(v.Out)}
-	case outTunnel:
-		s.Out = Output{Tunnel: Tunnel(v.Out), TunnelKey: swap32(v.VniHops) >> 8}
+	s.Out = outputOf(v.Kind&outKind, v.Out, v.VniHops)
+	if v.Kind&outCopied != 0 {
+		s.Copies = c.copiesAt(v.Slots[MaxTags-1])
 	}
 	if v.Kind&outRewrites != 0 {
 		s.Rewrite = value.rewrite(k)

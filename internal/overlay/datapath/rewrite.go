@@ -8,8 +8,8 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// rewrites reports whether frames of the flow leave with other headers.
-func (f *Flow) rewrites() bool { return f.Rewrite != nil && !f.Out.Drops() }
+// rewrites reports whether frames of the flow, or copies of them, leave with other headers.
+func (f *Flow) rewrites() bool { return f.Rewrite != nil && (!f.Out.Drops() || f.copiesRewritten()) }
 
 // checkRewrite returns why the programs cannot rewrite frames of the flow.
 func (f *Flow) checkRewrite() error {
@@ -40,8 +40,8 @@ func (f *Flow) rewriteKind() uint8 {
 	return outRewrites | outTranslates
 }
 
-func (f *Flow) value4(now uint64) bpfFlow4 {
-	v := bpfFlow4{Common: f.common(now)}
+func (f *Flow) value4(now uint64, copies uint16) bpfFlow4 {
+	v := bpfFlow4{Common: f.common(now, copies)}
 	if f.rewrites() {
 		to := f.rewritten(f.Rewrite)
 		k := to.key4()
@@ -50,8 +50,8 @@ func (f *Flow) value4(now uint64) bpfFlow4 {
 	return v
 }
 
-func (f *Flow) value6(now uint64) bpfFlow6 {
-	v := bpfFlow6{Common: f.common(now)}
+func (f *Flow) value6(now uint64, copies uint16) bpfFlow6 {
+	v := bpfFlow6{Common: f.common(now, copies)}
 	if f.rewrites() {
 		to := f.rewritten(f.Rewrite)
 		k := to.key6()

@@ -26,7 +26,7 @@ const (
 	Overhead = 50
 	// UpcallBytes is the longest frame that goes up by the ring buffer.
 	UpcallBytes = 2048
-	// MaxTags is the number of tags of one flow, less one if it has limits.
+	// MaxTags is the number of tags of one flow, less one if it has limits or copies.
 	MaxTags = 6
 	// MaxLimits is the number of limits of one flow.
 	MaxLimits = 2
@@ -92,7 +92,7 @@ type Flow struct {
 	Out  Output
 	Tags []Tag // at most MaxTags
 	// Rewrite holds the headers with which frames leave; nil: as they came. Checksums follow. It
-	// has no effect on a flow that drops. The ports of fragments stay, since their keys have none:
+	// has no effect on a flow that drops, but on its copies. The ports of fragments stay, since their keys have none:
 	// if the first fragment needs others, do not cache its decision. Install takes no rewrite of
 	// tagged frames, of quoted packets, and of SCTP ports, whose checksum covers the whole packet:
 	// such packets must be sent one by one. A frame that Rewrite.Hops would leave without TTL or
@@ -100,6 +100,9 @@ type Flow struct {
 	Rewrite *flow.Rewrite
 	// Limits are those of a flow with a Rewrite, at most MaxLimits. Such a flow has one tag less.
 	Limits []Limit
+	// Copies are sent before the frame itself, whatever the flow does with that; at most MaxCopies.
+	// Such a flow has one tag less too.
+	Copies []Copy
 	// Cookie is the caller's own mark; it is kept with the flow and given back by Dump.
 	Cookie uint64
 }

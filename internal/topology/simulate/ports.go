@@ -52,6 +52,14 @@ func (w *World) Bound(portID, deviceID, hostID string) bool {
 	return slices.Contains(p.def.HostIDs(), hostID)
 }
 
+// PortDevice returns the id of the network or router that a port is one of, or "".
+func (w *World) PortDevice(portID string) string {
+	if p := w.ports[portID]; p != nil && p.def != nil {
+		return p.deviceID()
+	}
+	return ""
+}
+
 // BoundHost returns the host that a port is bound to, or "". While it moves there, packets go to
 // the host that serves it still.
 func (w *World) BoundHost(portID string) string {

@@ -1,5 +1,6 @@
 // The overlay's programs: see doc.go for where they sit.
 #include "arp.h"
+#include "copy.h"
 #include "lan.h"
 #include "limit.h"
 #include "maps.h"
@@ -159,6 +160,8 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const 
 		if (port->mtu && len - ETH_HLEN > port->mtu && exceeds(skb, port->mtu, &t))
 			return to_agent(skb, in, TOO_BIG_PORT, 0);
 	}
+	if (f->kind & COPIED)
+		send_copies(skb, f, &t, 0);
 	if (f->kind & REWRITES) {
 		if (f->kind & LIMITED && !admits_flow(skb, f->epochs[MAX_TAGS - 1]))
 			return dropped(DROP_LIMIT);
@@ -171,6 +174,8 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const 
 			return to_agent(skb, in, MALFORMED, 0);
 		if (err)
 			return dropped(DROP_KERNEL);
+		if (f->kind & COPIED)
+			send_copies(skb, f, &t, 1);
 	}
 	__sync_fetch_and_add(&f->packets, 1);
 	__sync_fetch_and_add(&f->bytes, len);
@@ -479,7 +484,7 @@ int to_underlay(struct __sk_buff *skb)
 }
 
 // from_agent carries out what the agent wrote to its tap: an instruction in the place of the Ethernet header, then the
-// frame.
+// frame. Copies for mirrors come in here too.
 SEC("tcx/ingress")
 int from_agent(struct __sk_buff *skb)
 {
@@ -488,6 +493,8 @@ int from_agent(struct __sk_buff *skb)
 	struct port *p;
 	__be16 proto;
 
+	if (skb->mark == MARK_COPY)
+		return deliver_copy(skb);
 	if (bpf_skb_load_bytes(skb, 0, &do_this, sizeof(do_this)) || do_this.magic != TAP_MAGIC)
 		return dropped(DROP_BAD_INSTRUCTION);
 	if (strip(skb, sizeof(do_this), BPF_F_ADJ_ROOM_FIXED_GSO | ADJ_ROOM_NO_CSUM_RESET, &proto))

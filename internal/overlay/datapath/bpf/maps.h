@@ -9,6 +9,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define MAX_TAGS 6
+#define MAX_COPIES 4
 #define UPCALL_BYTES 2048
 #define UPCALL_SMALL 192
 #define NEAR_INTERFACES 65536
@@ -46,6 +47,7 @@ enum out_kind { OUT_DROP, OUT_PORT, OUT_TUNNEL };
 #define OUT_KIND 3
 #define REWRITES 4   /* its frames leave with other headers: struct headers4 or headers6 */
 #define TRANSLATES 8 /* addresses or ports are among them */
+#define COPIED 32    /* copies of its frames go to mirrors: the number of a struct copies is in the last slot, which is no tag's */
 #define LIMITED 16   /* one that rewrites has limits: two numbers in the last place for an epoch, which is no tag's */
 
 /* Both kinds of flows are as large as the kernel's allocator makes them anyway: a flow4 of 105 bytes would take 256
@@ -93,6 +95,19 @@ struct port {
 	__u8 kind; /* of enum port_kind */
 	__u8 trunk; /* 1: frames with a tag that come in by the interface are those of subports */
 	__u16 vlan; /* of a localnet port or subport: 0x1000 | id of the tag that frames leave with; 0: none */
+};
+
+/* Where a copy of a flow's frames goes: to a port or into a tunnel, as the flow's own fields say for the frames. */
+struct copy {
+	__u32 out;
+	__be32 vni;
+	__u8 kind;	/* of enum out_kind; OUT_DROP: it is none */
+	__u8 rewritten; /* 1: it has the headers of the flow, else those that frames come with */
+	__u16 pad;
+};
+
+struct copies {
+	struct copy all[MAX_COPIES]; /* those that are none come last */
 };
 
 enum port_kind {
@@ -253,6 +268,8 @@ enum counter {
 	DROP_MANY_LARGE,     /* the agent's copy of a frame to many: longer than a record of the ring holds */
 	DROP_UNKNOWN_VLAN,   /* from a trunk, with the tag of no subport */
 	DROP_LIMIT,	     /* over a limit of its port, floating IP or gateway */
+	DROP_COPY,	     /* a copy for a mirror: its port or tunnel is gone, or does not take a frame so long */
+	COUNT_COPY,	     /* copies for mirrors that were sent */
 	COUNT_ANSWERED,	     /* questions about neighbours, answered by the programs */
 	COUNT_LAN_IN,	     /* from physical networks: to a home here, or to many */
 	COUNTERS,
@@ -380,6 +397,14 @@ struct {
 	__type(key, struct lan_key);
 	__type(value, struct limited);
 } limited SEC(".maps");
+
+/* By the number that flows have. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct copies);
+} copies SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
