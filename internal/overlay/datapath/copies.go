@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -35,6 +36,7 @@ type copySets struct {
 	numbers map[bpfCopies]uint16
 	lists   [maxCopySets]bpfCopies // by number
 	last    uint16                 // number given last
+	given   map[uint16]bool        // to flows that are not installed yet
 }
 
 // open reads the lists that an earlier agent's flows have.
@@ -54,9 +56,18 @@ func (s *copySets) open(m *ebpf.Map) error {
 	return nil
 }
 
-// number returns the number of a list of copies, which the kernel has by then. It needs the lock.
-func (c *flowCache) copyNumber(all []Copy) (uint16, error) {
+// copyNumber returns the number of a list of copies, which the kernel has by then; 0 for none. It
+// needs the lock.
+func (c *flowCache) copyNumber(all []Copy) (number uint16, err error) {
+	if len(all) == 0 {
+		return 0, nil
+	}
 	s, list := &c.copySets, packCopies(all)
+	defer func() {
+		if err == nil {
+			s.given[number] = true
+		}
+	}()
 	if number, known := s.numbers[list]; known {
 		return number, nil
 	}
@@ -92,7 +103,7 @@ func (s *copySets) free() (number uint16, ok bool) {
 
 // releaseCopies gives back the numbers that no flow has.
 func (c *flowCache) releaseCopies() error {
-	used := map[uint16]bool{}
+	used := maps.Clone(c.given)
 	err := errors.Join(copiesInUse[bpfKey4, bpfFlow4](c.maps.Flows4, used), copiesInUse[bpfKey6, bpfFlow6](c.maps.Flows6, used))
 	if err != nil {
 		return fmt.Errorf("find the copies that flows have: %w", err)

@@ -44,18 +44,16 @@ func (c *flowCache) Install(flows []Flow) error {
 		// No number is given back before the flows that have it are there.
 		c.copySets.mu.Lock()
 		defer c.copySets.mu.Unlock()
+		c.given = map[uint16]bool{}
 	}
 	for i := range flows {
 		f := &flows[i]
 		if err := f.check(); err != nil {
 			return fmt.Errorf("install flow: %w", err)
 		}
-		var copies uint16
-		if len(f.Copies) > 0 {
-			var err error
-			if copies, err = c.copyNumber(f.Copies); err != nil {
-				return fmt.Errorf("install flow: %w", err)
-			}
+		copies, err := c.copyNumber(f.Copies)
+		if err != nil {
+			return fmt.Errorf("install flow: %w", err)
 		}
 		if f.Src.Is4() {
 			set4.add(f.key4(), f.value4(now, copies))
