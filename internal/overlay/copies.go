@@ -47,9 +47,9 @@ func (p *plan) headers() *flow.Rewrite {
 	return nil
 }
 
-// copiesCacheable reports whether a flow can make the copies: they are few, and each has the headers
-// with which the packet came or leaves. Those that it has in between two routers, and no longer
-// when it leaves, only the agent can give it.
+// copiesCacheable reports whether a flow can make the copies: they are few, and each has the
+// headers with which the packet came or leaves. Those that it has in between two routers, and no
+// longer when it leaves, only the agent can give it.
 func (p *plan) copiesCacheable() bool {
 	if len(p.copies) > datapath.MaxCopies {
 		return false

@@ -33,7 +33,6 @@ type engine struct {
 	ports   *natport.Leases
 	waiting *waiting
 	errors  *portLimit // ICMP errors
-	copied  *portLimit // packets that the agent copies for mirrors
 	under   *underlay
 	keys    *hostKeys
 	answers *answers
@@ -49,8 +48,9 @@ type engine struct {
 	count counters
 }
 
-// observers holds what counts and records packets, and decides nothing.
+// observers holds what counts, records and copies packets, and decides nothing.
 type observers struct {
+	copied     *portLimit // packets that the agent copies for mirrors
 	meters     *metering
 	filterLogs *filterlog.Writer // of decisions that logs ask for
 }
@@ -63,10 +63,10 @@ type kept struct {
 
 func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
 	e := &engine{host: keys.host, dp: dp, kept: state, keys: keys, under: under, reports: reports, log: log,
-		clock: monotonic(), seed: rand.Uint64(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newPortLimit(errorsAtOnce, errorEvery), copied: newPortLimit(copiesAtOnce, copyEvery)}
+		clock: monotonic(), seed: rand.Uint64(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newPortLimit(errorsAtOnce, errorEvery)}
 	e.adverts = newAdvertiser(e)
 	e.rates = newRateLimits(dp, e.clock, log)
-	e.meters = newMetering(dp)
+	e.meters, e.copied = newMetering(dp), newPortLimit(copiesAtOnce, copyEvery)
 	dp.OnEvict(e.meters.evicted)
 	e.memory = &memory{flows: newFlowIndex(uint64(e.clock())), seen: newSightings(e.host)}
 	e.net = &virtualNetwork{dp: dp, answers: e.answers, bumped: &e.count.invalidations, usesRead: e.clock(),
@@ -297,7 +297,8 @@ func (p *plan) cacheable() bool {
 	return true
 }
 
-// describe fills in the flow. A flow of an error, or without a copy that may be sent later, also carries the tag that every change moves.
+// describe fills in the flow. A flow of an error, or without a copy that may be sent later, also
+// carries the tag that every change moves.
 func (d *decider) describe(key datapath.Key) {
 	p := &d.plan
 	p.flow.Key = key

@@ -277,6 +277,9 @@ func (p *playHosts) foreseen(from *playPort, frame []byte, predicted offline.Pas
 		for _, o := range d.Outputs {
 			outputs = append(outputs, p.nameOf(o.PortID))
 		}
+		for _, c := range d.Copies {
+			outputs = append(outputs, p.nameOf(c.PortID))
+		}
 		for i := range d.Emit {
 			outputs = append(outputs, p.nameOf(d.Emit[i].PortID))
 		}

@@ -83,7 +83,7 @@ func (h *testHost) kernelCopies() uint64 {
 	return c.Copies
 }
 
-// anyTimes says that it does not matter how often a monitor sees something.
+// anyTimes is a number of sightings that does not matter.
 const anyTimes = -1
 
 // watched exchanges datagrams with an echo until all monitors see them, and then so many more, of
@@ -118,8 +118,8 @@ func watched(t *testing.T, from, to *machine, n, requests, replies int, monitors
 	}
 }
 
-// TestTaps: monitors on the same host and on another, on the same network and on another, get what a
-// tapped machine sends and receives, each packet once; up to four copies are made by flows in the
+// TestTaps: monitors on the same host and on another, on the same network and on another, get what
+// a tapped machine sends and receives, each packet once; up to four copies are made by flows in the
 // kernel, more by the agent.
 func TestTaps(t *testing.T) {
 	t.Parallel()

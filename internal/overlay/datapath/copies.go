@@ -13,9 +13,9 @@ import (
 // MaxCopies is the number of copies of one flow.
 const MaxCopies = 4
 
-// Copy is where a copy of a flow's frames goes. It has the headers that frames come with or, if
-// Rewritten, those of the flow's Rewrite, also if the flow drops. A copy that cannot be sent is
-// counted, and changes nothing about the frame.
+// Copy is a place that a copy of a flow's frames goes to. It has the headers that frames come with
+// or, if Rewritten, those of the flow's Rewrite, also if the flow drops. A copy that cannot be sent
+// is counted, and changes nothing about the frame.
 type Copy struct {
 	Output
 	Rewritten bool

@@ -8,8 +8,8 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// TestCopiesOfFlows: flows are found with the copies that they were installed with, also by the next
-// agent, and flows with the same copies share their list.
+// TestCopiesOfFlows: flows are found with the copies that they were installed with, also by the
+// next agent, and flows with the same copies share their list.
 func TestCopiesOfFlows(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})

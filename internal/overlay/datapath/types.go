@@ -92,11 +92,11 @@ type Flow struct {
 	Out  Output
 	Tags []Tag // at most MaxTags
 	// Rewrite holds the headers with which frames leave; nil: as they came. Checksums follow. It
-	// has no effect on a flow that drops, but on its copies. The ports of fragments stay, since their keys have none:
-	// if the first fragment needs others, do not cache its decision. Install takes no rewrite of
-	// tagged frames, of quoted packets, and of SCTP ports, whose checksum covers the whole packet:
-	// such packets must be sent one by one. A frame that Rewrite.Hops would leave without TTL or
-	// hop limit goes up.
+	// has no effect on a flow that drops, but on its copies. The ports of fragments stay, since
+	// their keys have none: if the first fragment needs others, do not cache its decision. Install
+	// takes no rewrite of tagged frames, of quoted packets, and of SCTP ports, whose checksum
+	// covers the whole packet: such packets must be sent one by one. A frame that Rewrite.Hops
+	// would leave without TTL or hop limit goes up.
 	Rewrite *flow.Rewrite
 	// Limits are those of a flow with a Rewrite, at most MaxLimits. Such a flow has one tag less.
 	Limits []Limit

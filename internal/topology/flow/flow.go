@@ -40,8 +40,8 @@ type Output struct {
 	LocalIP, RemoteIP netip.Addr
 }
 
-// Copy is a delivery of a copy of the packet for a mirror. It is sent whatever becomes of the packet,
-// unless that is Postponed.
+// Copy is a delivery of a copy of the packet for a mirror. It is sent whatever becomes of the
+// packet, unless that is Postponed.
 type Copy struct {
 	Output
 	// Rewrite has the headers of the packet where it was copied, nil for those it came in with.

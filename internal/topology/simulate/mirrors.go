@@ -160,21 +160,21 @@ type fork struct {
 // teaches nobody an address.
 func (s *Simulator) copyTo(m *mirror) {
 	f, d := &s.filters, &s.dec
-	before := fork{s.way, f.inPort, f.outPort, f.dstRewritten, s.tracker.mark(), d.Verdict, d.Device, d.Reason, len(d.Drops), s.copying}
-	if s.copying {
-		if s.recopies++; s.recopies > maxRecopies {
+	before := fork{s.way, f.inPort, f.outPort, f.dstRewritten, s.tracker.mark(), d.Verdict, d.Device, d.Reason, len(d.Drops), d.copying}
+	if d.copying {
+		if d.recopies++; d.recopies > maxRecopies {
 			d.warn(fmt.Sprintf("mirror %s: more than %d copies of copies of one packet, the rest are not made: mirrors feed each other", m.id, maxRecopies))
 			return
 		}
 	}
-	s.copying, s.copied = true, true
+	d.copying, d.copied = true, true
 	d.touch(m.to.id, nil)
 	f.outPort, f.dstRewritten = m.to, false
 	if d.explain {
 		d.say(m.to.id, "copied by mirror "+m.id)
 	}
 	s.sendCopy(m)
-	s.way, f.inPort, f.outPort, f.dstRewritten, s.copying = before.way, before.inPort, before.outPort, before.rewritten, before.copying
+	s.way, f.inPort, f.outPort, f.dstRewritten, d.copying = before.way, before.inPort, before.outPort, before.rewritten, before.copying
 	s.tracker.restore(before.tracker)
 	d.Verdict, d.Device, d.Reason, d.Drops = before.verdict, before.device, before.reason, d.Drops[:before.drops]
 }
@@ -204,13 +204,20 @@ func (s *Simulator) sendCopy(m *mirror) {
 	}
 }
 
+// copyState is the state of the copies of a packet.
+type copyState struct {
+	copying  bool // the packet is a copy
+	copied   bool // copies were made, or tried
+	recopies int  // copies of copies
+}
+
 // addCopy adds a copy of the packet, with the headers that it has here.
 func (d *record) addCopy(out flow.Output, headers *flow.Rewrite) {
 	d.Copies = append(d.Copies, flow.Copy{Output: out, Rewrite: headers})
 }
 
-// ownHeaders returns the headers that the packet has now if they may differ from those with which it
-// came in, else nil. The result stays as it is.
+// ownHeaders returns the headers that the packet has now if they may differ from those with which
+// it came in, else nil. The result stays as it is.
 func (s *Simulator) ownHeaders() *flow.Rewrite {
 	if !s.way.routed {
 		return nil
@@ -223,7 +230,7 @@ func (s *Simulator) ownHeaders() *flow.Rewrite {
 	return &w
 }
 
-// trackerMark is what a tracker knows of a packet's connection, apart from the decision.
+// trackerMark is the part of a tracker's state that is not in the decision.
 type trackerMark struct{ answered, register bool }
 
 func (t *tracker) mark() trackerMark { return trackerMark{t.answered, t.register} }

@@ -364,7 +364,7 @@ func copyText(d *flow.Decision) string {
 	return b.String()
 }
 
-// withoutCopies is what a decision makes of the packet itself.
+// withoutCopies describes what a decision makes of the packet itself.
 func withoutCopies(d *flow.Decision) string {
 	text := fmt.Sprintf("%v %s %q out %v drops %v conns %v nats %v new %v", d.Verdict, d.Device, d.Reason, d.Outputs, d.Drops, d.NewConns, d.NATs, d.NewNATs)
 	if d.Rewrite != nil {

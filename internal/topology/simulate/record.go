@@ -16,7 +16,8 @@ type record struct {
 	flow.Decision
 	explain bool
 	lookups []netip.Addr // addresses that were looked up in groups
-	aside   bool         // the packet itself has come to its end: an answer to it is on its way
+	copyState
+	aside bool // the packet itself has come to its end: an answer to it is on its way
 }
 
 func (d *record) reset(explain bool) {

@@ -58,10 +58,6 @@ type Simulator struct {
 	nat     translator
 	way     way
 
-	copying  bool // the packet is a copy for a mirror
-	copied   bool // copies were made of it, or tried
-	recopies int  // copies of copies
-
 	unkeyed bool // it rests on more than flow keys and touched ports
 	asking  bool // CanAsk is running: every neighbour but the asker is known
 
@@ -152,7 +148,6 @@ func (s *Simulator) reset(in Input) {
 	s.dec.reset(in.Explain)
 	s.frame.EtherType = 0
 	s.ingress, s.here, s.unkeyed, s.asking = nil, nil, false, false
-	s.copying, s.copied, s.recopies = false, false, 0
 	s.way = way{raw: in.Frame}
 	s.filters.usedPorts, s.filters.usedTOS = false, false
 	s.tracker.reset(in.State)
@@ -179,7 +174,7 @@ func (s *Simulator) conclude() {
 	if d.Verdict != flow.Forward {
 		d.NewNATs, d.Opened = d.NewNATs[:0], d.Opened[:0]
 	}
-	if d.Verdict != flow.Consumed || s.copied {
+	if d.Verdict != flow.Consumed || s.dec.copied {
 		d.Asker = nil
 	}
 	if d.Verdict == flow.ErrorDrop {
@@ -332,7 +327,7 @@ func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) boo
 	switch {
 	case s.filters.generated:
 		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: out, Frame: s.rewritten(s.headers())})
-	case s.copying:
+	case s.dec.copying:
 		s.dec.addCopy(out, s.ownHeaders())
 	default:
 		s.dec.Outputs = append(s.dec.Outputs, out)

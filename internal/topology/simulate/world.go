@@ -46,7 +46,6 @@ type World struct {
 	limits     map[string]*limits
 	subnets    map[string]*subnet
 	subnets6   map[string]*subnet6
-	mirrors    map[string]*mirror
 
 	machines
 	observers
@@ -61,8 +60,9 @@ type machines struct {
 	underlayMTU int                         // for a workload's packet, bytes; 0 = not known
 }
 
-// observers holds what counts and records packets, and decides nothing.
+// observers holds what counts, records and copies packets, and decides nothing.
 type observers struct {
+	mirrors     map[string]*mirror
 	meters      meters
 	loggers     loggers
 	ruleLoggers ruleLoggers
@@ -92,9 +92,9 @@ func NewWorld(o Options) *World {
 		limits:           map[string]*limits{},
 		subnets:          map[string]*subnet{},
 		subnets6:         map[string]*subnet6{},
-		mirrors:          map[string]*mirror{},
 		machines:         machines{hosts: map[string]*host{}, physicals: map[string]*physicalNetwork{}},
 		observers: observers{
+			mirrors: map[string]*mirror{},
 			meters:  meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
 			loggers: loggers{all: map[string]*topology.Logger{}, byTenant: map[string][]*topology.Logger{}},
 
