@@ -86,6 +86,17 @@ type Tables struct {
 
 	TapServices *Table[TapServiceView]
 	TapFlows    *Table[TapFlowView]
+
+	LoadBalancers  *Table[LoadBalancerView]
+	Listeners      *Table[ListenerView]
+	LBPools        *Table[LBPoolView]
+	LBMembers      *Table[LBMemberView]
+	HealthMonitors *Table[HealthMonitorView]
+
+	VIPs             *Table[VIPView]
+	V1Pools          *Table[LBPoolView]
+	V1Members        *Table[LBMemberView]
+	V1HealthMonitors *Table[HealthMonitorView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -145,6 +156,17 @@ func NewTables(dnsDomain string) *Tables {
 
 		TapServices: tapServiceTable(),
 		TapFlows:    tapFlowTable(),
+
+		LoadBalancers:  loadBalancerTable(),
+		Listeners:      listenerTable(),
+		LBPools:        lbPoolTable(),
+		LBMembers:      lbMemberTable(),
+		HealthMonitors: healthMonitorTable(),
+
+		VIPs:             vipTable(),
+		V1Pools:          v1PoolTable(),
+		V1Members:        v1MemberTable(),
+		V1HealthMonitors: v1HealthMonitorTable(),
 	}
 }
 
@@ -204,6 +226,17 @@ var attributeTables = func() [len(names)][]*Attribute {
 
 		TapServices: t.TapServices.attributes(),
 		TapFlows:    t.TapFlows.attributes(),
+
+		LoadBalancers:  t.LoadBalancers.attributes(),
+		Listeners:      t.Listeners.attributes(),
+		LBPools:        t.LBPools.attributes(),
+		LBMembers:      t.LBMembers.attributes(),
+		HealthMonitors: t.HealthMonitors.attributes(),
+
+		VIPs:             t.VIPs.attributes(),
+		V1Pools:          t.V1Pools.attributes(),
+		V1Members:        t.V1Members.attributes(),
+		V1HealthMonitors: t.V1HealthMonitors.attributes(),
 	}
 	for r, table := range t.QoSRules {
 		all[r] = table.attributes()

@@ -65,6 +65,12 @@ func title(r neutron.Resource) string {
 		return "fwaas/" + r.Collection()
 	}
 	switch r {
+	case neutron.LoadBalancers, neutron.Listeners, neutron.LBPools, neutron.HealthMonitors:
+		return "lbaas/" + r.Collection()
+	case neutron.LBMembers:
+		return "lbaas/pools/ID/" + r.Collection()
+	case neutron.VIPs, neutron.V1Pools, neutron.V1Members, neutron.V1HealthMonitors:
+		return "lb/" + r.Collection()
 	case neutron.PortForwardings:
 		return "floatingips/ID/" + r.Collection()
 	case neutron.LocalIPAssociations:

@@ -67,6 +67,18 @@ const (
 	TapFlows
 
 	DefaultRules
+
+	// Of LBaaS v2.
+	LoadBalancers
+	Listeners
+	LBPools
+	LBMembers
+	HealthMonitors
+	// Of LBaaS v1.
+	VIPs
+	V1Pools
+	V1Members
+	V1HealthMonitors
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -134,6 +146,16 @@ var names = [...]struct{ name, collection, class string }{
 	TapFlows:    {"tap_flow", "tap_flows", "TapFlow"},
 
 	DefaultRules: {"default_security_group_rule", "default_security_group_rules", "DefaultSecurityGroupRule"},
+
+	LoadBalancers:    {"loadbalancer", "loadbalancers", "Entity"},
+	Listeners:        {"listener", "listeners", "Entity"},
+	LBPools:          {"pool", "pools", "Entity"},
+	LBMembers:        {"member", "members", "Entity"},
+	HealthMonitors:   {"healthmonitor", "healthmonitors", "Entity"},
+	VIPs:             {"vip", "vips", "Vip"},
+	V1Pools:          {"pool", "pools", "Pool"},
+	V1Members:        {"member", "members", "Member"},
+	V1HealthMonitors: {"health_monitor", "health_monitors", "HealthMonitor"},
 }
 
 // Resources returns the resources of the API.
@@ -170,7 +192,8 @@ func (r Resource) isQoSAlias() bool { return r.isQoSRule() && r >= QoSBandwidthL
 
 // Path returns where the API has the collection, below /v2.0; of bindings, below their port, of
 // port forwardings below their floating IP, of associations of local IPs below the local IP, of
-// rules of QoS policies below the policy, and of firewall logs below their logging resource.
+// rules of QoS policies below the policy, of firewall logs below their logging resource, and of
+// members of LBaaS v2 below their pool.
 func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools, NDPProxies, AvailabilityZones, ServiceProfiles, SegmentRanges:
@@ -191,6 +214,10 @@ func (r Resource) Path() string {
 		return "/taas/" + r.Collection()
 	case QoSRuleTypeNames:
 		return "/qos/rule-types"
+	case LoadBalancers, Listeners, LBPools, HealthMonitors:
+		return "/lbaas/" + r.Collection()
+	case VIPs, V1Pools, V1Members, V1HealthMonitors:
+		return "/lb/" + r.Collection()
 	}
 	switch {
 	case r == QoSPolicies, r.isQoSAlias():
@@ -261,6 +288,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Tap Flow  %s does not exist", id)
 	case QoSPolicies:
 		return Errorf(NotFound, typ, "QoS policy %s could not be found.", id)
+	case V1HealthMonitors:
+		return Errorf(NotFound, typ, "Health_monitor %s could not be found", id)
+	case VIPs, V1Pools, V1Members:
+		return Errorf(NotFound, typ, "%s %s could not be found", names[r].class, id)
 	}
 	return Errorf(NotFound, typ, "%s %s could not be found.", names[r].class, id)
 }
