@@ -93,6 +93,16 @@ const (
 	roleGroupReturn  = "rule.fwg.return" // + chain
 	roleGroupDrop    = "rule.fwg.drop"   // likewise
 
+	// Of load balancers, LBaaS v1's among them.
+	roleLBRouter        = "router.lbv2"
+	roleLBV1            = "lb.v1"
+	roleLBContainer     = "container.lb"
+	roleLBContainerPort = "port.lbc"
+	roleLBSNAT          = "rule.lb.snat"
+	roleLBReverse       = "rule.lb.rev"
+	roleLBRoute         = "route.lb"     // + port + destination
+	roleLBVIPRoute      = "route.lb.vip" // + port + address
+
 	roleAntiSpoof = "rule.antispoof"  // + port + index in the chain
 	roleInbound   = "rule.port.in"    // + port + index, or group of a jump
 	roleOutbound  = "rule.port.out"   // + port + index, or group of a jump

@@ -36,6 +36,17 @@
 //	firewall-group-   the policy; its rules                   its groups
 //	policy
 //	qos-policy        the policy's rules                      what has it
+//	load-balancer     the balancer; its port's MAC; its       listeners, pools
+//	                  subnet's gateway and host routes
+//	listener          the listener                            its pool
+//	lb-pool           the pool                                its members
+//	lb-member         the member                              its pool
+//	health-monitor    the monitor                             its pools
+//	router-lb         which of the router's pools of LBaaS    their members
+//	                  v1 there are, and are monitored
+//	vip               the VIP; the router's gateway           its pool
+//	container         what has the container                  the scheduler's choice, which the
+//	                                                          port follows
 //
 // A routed network has empty bundles. The policy agents read keys of Calico's data model, each
 // written in the transaction that changes one of its inputs:
