@@ -36,6 +36,14 @@ const (
 
 	kindQoSPolicy = "qos-policy"
 
+	kindLoadBalancer  = "load-balancer"
+	kindListener      = "listener"
+	kindLBPool        = "lb-pool"
+	kindLBMember      = "lb-member"
+	kindHealthMonitor = "health-monitor"
+	kindVIP           = "vip"
+	kindRouterLB      = "router-lb" // by the id of the router
+
 	kindAddressGroup = "address-group"
 	kindAddressBlock = "address-block"
 )

@@ -16,6 +16,8 @@ const (
 	ownerRouterSNAT     = "network:router_centralized_snat"
 	ownerLocalIP        = "network:local_ip"
 	ownerSubport        = "trunk:subport"
+	ownerVIP            = "neutron:LOADBALANCER"   // of LBaaS v1
+	ownerLoadBalancer   = "neutron:LOADBALANCERV2" // of any later API
 )
 
 // goesWithNetwork reports whether a port is the server's own, deleted with its network.

@@ -353,7 +353,7 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 	if err := errors.Join(o.putPortBundle(p, n, groups), o.calico().deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
-	return errors.Join(o.derivePortOfRouter(old, p), o.deriveServed(old, p), o.followPort(old, p), o.followParent(old, p))
+	return errors.Join(o.derivePortOfRouter(old, p), o.deriveServed(old, p), o.followPort(old, p), o.followParent(old, p), o.followVIPPort(old, p))
 }
 
 // groupsOf returns the security groups of a port.

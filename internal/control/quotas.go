@@ -133,23 +133,28 @@ func (o *operation) chargeEach(quota string, vs []neutron.Values) error {
 // when it makes many at once, it heeds all and touches, so that it is alone.
 func (o *operation) charge(project, quota string, n int) error {
 	limit := o.limitOf(o.tx, project, quota)
-	if limit < 0 || n == 0 {
+	if o.within(limit, "quota/"+project+"/"+quota, n, func() int { return usage(o.tx, project, quota) }) {
 		return nil
 	}
-	key := "quota/" + project + "/" + quota
-	count := usage(o.tx, project, quota) + n
+	return overQuota(quota)
+}
+
+// within reports whether a limit allows n more of what usage counts, for all transactions together
+// that charge under the same key.
+func (o *operation) within(limit int, key string, n int, usage func() int) bool {
+	if limit < 0 || n == 0 {
+		return true
+	}
+	count := usage() + n
 	o.charged[key] += n
 	if o.charged[key] == 1 && count <= limit-slack {
 		o.tx.Heed(key + "/near")
 		o.tx.Mark(key + "/far")
-		return nil
+		return true
 	}
 	o.tx.Heed(key)
 	o.tx.Touch(key + "/near")
-	if count > limit {
-		return overQuota(quota)
-	}
-	return nil
+	return count <= limit
 }
 
 // Quotas lists the projects with limits of their own.

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -277,7 +278,7 @@ func (s routers) detach(o *operation, id string, q neutron.InterfaceRequest) (*n
 	if err != nil {
 		return nil, err
 	}
-	if err := e.checkUnneeded(x.PortID, subnets); err != nil {
+	if err := cmp.Or(e.checkUnneeded(x.PortID, subnets), o.checkNoV1Pools(id, subnets)); err != nil {
 		return nil, err
 	}
 	o.bump(&r.Standard)

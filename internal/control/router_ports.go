@@ -228,9 +228,9 @@ func (o steps) deriveRouterPorts(subnetID, after string) (done bool, next string
 }
 
 // heldByService reports whether only the service that has a port may delete it: it is a router's,
-// or says so and the router exists; or it holds a floating IP.
+// or says so and the router exists; or it holds a floating IP; or it is a load balancer's.
 func (o *operation) heldByService(p *neutron.Port) bool {
-	if _, linked := schema.RouterPorts.Peek(o.tx, p.ID); linked {
+	if _, linked := schema.RouterPorts.Peek(o.tx, p.ID); linked || o.servesVIP(p) {
 		return true
 	}
 	if p.DeviceID == "" || len(p.FixedIPs) == 0 {

@@ -140,6 +140,11 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.SubnetPools: anyOf(w.SubnetPools()), neutron.AddressScopes: anyOf(w.AddressScopes()),
 		neutron.BGPSpeakers: anyOf(w.BGPSpeakers().Operations), neutron.BGPPeers: anyOf(w.BGPPeers()),
 		neutron.DefaultRules: anyOf(w.DefaultSecurityGroupRules()),
+
+		neutron.LoadBalancers: anyOf(w.LoadBalancing().LoadBalancers()), neutron.Listeners: anyOf(w.LoadBalancing().Listeners()),
+		neutron.LBPools: anyOf(w.LoadBalancing().Pools()), neutron.HealthMonitors: anyOf(w.LoadBalancing().HealthMonitors()),
+		neutron.VIPs: anyOf(w.LoadBalancingV1().VIPs()), neutron.V1Pools: anyOf(w.LoadBalancingV1().Pools()),
+		neutron.V1Members: anyOf(w.LoadBalancingV1().Members()), neutron.V1HealthMonitors: anyOf(w.LoadBalancingV1().HealthMonitors()),
 	}[r]
 }
 

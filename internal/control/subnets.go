@@ -178,6 +178,11 @@ func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neut
 		if err := o.deriveSubnet(&sub, n); err != nil {
 			return nil, err
 		}
+		if !reflect.DeepEqual(sub.GatewayIP, old.GatewayIP) || !reflect.DeepEqual(sub.HostRoutes, old.HostRoutes) {
+			if err := o.deriveLoadBalancersOn(id); err != nil {
+				return nil, err
+			}
+		}
 		if !reflect.DeepEqual(sub.GatewayIP, old.GatewayIP) {
 			if routers, err = o.deriveRouterPorts(id); err != nil {
 				return nil, err

@@ -1,0 +1,139 @@
+package control
+
+import (
+	"time"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// memberStatus returns the operating status of a member, and since when it is reported, or "".
+func memberStatus(r records.Reader, m *neutron.LBMember) (status, since string) {
+	if !m.AdminStateUp {
+		return neutron.LBOffline, ""
+	}
+	p, ok := schema.LBPools.Peek(r, m.PoolID)
+	var health *topology.MemberHealth
+	if ok && monitored(r, p) {
+		health = healthOf(r, m.ID)
+	}
+	switch {
+	case health != nil && health.Status == topology.MemberInactive:
+		return neutron.LBFailed, health.Since.UTC().Format(time.RFC3339)
+	case m.Weight == 0:
+		return neutron.LBDraining, ""
+	case health == nil:
+		return neutron.LBNoMonitor, ""
+	}
+	return neutron.LBOnline, health.Since.UTC().Format(time.RFC3339)
+}
+
+// monitored reports whether a health monitor has the members of a pool checked.
+func monitored(r records.Reader, p *neutron.LBPool) bool {
+	m, ok := schema.HealthMonitors.Peek(r, p.HealthMonitorID)
+	return ok && m.AdminStateUp && m.Delay > 0 && m.Timeout > 0
+}
+
+// healthOf returns the newest verdict on a member, nil if there is none.
+func healthOf(r records.Reader, member string) *topology.MemberHealth {
+	var newest *topology.MemberHealth
+	for h := range schema.MemberHealths.By(r, "member", member) {
+		if newest == nil || h.Since.After(newest.Since) {
+			newest = h
+		}
+	}
+	return newest
+}
+
+// poolStatus returns the operating status of a pool: that of its members with a verdict.
+func poolStatus(r records.Reader, p *neutron.LBPool) string {
+	if !p.AdminStateUp {
+		return neutron.LBOffline
+	}
+	if !monitored(r, p) {
+		return neutron.LBOnline
+	}
+	judged, failed := 0, 0
+	for m := range schema.LBMembers.By(r, "pool", p.ID) {
+		health := healthOf(r, m.ID)
+		if !m.AdminStateUp || health == nil {
+			continue
+		}
+		judged++
+		if health.Status == topology.MemberInactive {
+			failed++
+		}
+	}
+	switch {
+	case failed == 0:
+		return neutron.LBOnline
+	case failed == judged:
+		return neutron.LBFailed
+	}
+	return neutron.LBDegraded
+}
+
+// listenerStatus returns the operating status of a listener.
+func listenerStatus(r records.Reader, l *neutron.Listener) string {
+	if !l.AdminStateUp {
+		return neutron.LBOffline
+	}
+	p, ok := schema.LBPools.Peek(r, l.DefaultPoolID)
+	if !ok {
+		return neutron.LBOnline
+	}
+	switch poolStatus(r, p) {
+	case neutron.LBFailed:
+		return neutron.LBFailed
+	case neutron.LBOnline:
+		if monitored(r, p) && checksFail(r, p.LoadBalancerID) {
+			return neutron.LBDegraded
+		}
+		return neutron.LBOnline
+	}
+	return neutron.LBDegraded
+}
+
+// loadBalancerStatus returns the operating status of a load balancer: ERROR if all of its listeners
+// are, DEGRADED if anything below is not ONLINE.
+func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) string {
+	if !lb.AdminStateUp {
+		return neutron.LBOffline
+	}
+	below, failed, online := 0, 0, 0
+	for l := range schema.Listeners.By(r, "load_balancer", lb.ID) {
+		below++
+		switch listenerStatus(r, l) {
+		case neutron.LBFailed:
+			failed++
+		case neutron.LBOnline:
+			online++
+		}
+	}
+	if below > 0 && failed == below {
+		return neutron.LBFailed
+	}
+	for p := range schema.LBPools.By(r, "load_balancer", lb.ID) {
+		below++
+		if poolStatus(r, p) == neutron.LBOnline {
+			online++
+		}
+	}
+	if online < below {
+		return neutron.LBDegraded
+	}
+	return neutron.LBOnline
+}
+
+// checksFail reports whether the container that checks the members of a load balancer has failed.
+func checksFail(r records.Reader, loadBalancer string) bool {
+	for s := range schema.ContainerStates.By(r, "container", translate.LBContainer(translate.LBRouter(loadBalancer))) {
+		if s.Status == topology.ContainerError {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,231 @@
+package control_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// balanced is a world with a subnet behind a router, and a load balancer on it.
+type balanced struct {
+	*routedWorld
+	lb *neutron.LoadBalancerView
+}
+
+func balancing(t testing.TB) *balanced {
+	t.Helper()
+	w := behindRouter(inMemory(t))
+	return &balanced{w, must[*neutron.LoadBalancerView](w.world, w.member, neutron.LoadBalancers, `{"vip_subnet_id":"`+w.subnetID+`"}`)}
+}
+
+func (w *balanced) make(r neutron.Resource, text string) any {
+	w.t.Helper()
+	made, err := w.create(w.member, r, text)
+	if err != nil {
+		w.t.Fatalf("create %s %s: %v", r, text, err)
+	}
+	return made[0]
+}
+
+// pool makes a pool of the load balancer.
+func (w *balanced) pool(rest string) *neutron.LBPoolView {
+	w.t.Helper()
+	return w.make(neutron.LBPools, `{"loadbalancer_id":"`+w.lb.ID+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"`+rest+`}`).(*neutron.LBPoolView)
+}
+
+// member makes a member of a pool.
+func (w *balanced) memberOf(pool, address string, port int) *neutron.LBMemberView {
+	w.t.Helper()
+	v, err := parse(w.member, neutron.LBMembers, neutron.Create, fmt.Sprintf(`{"address":%q,"protocol_port":%d,"subnet_id":%q}`, address, port, w.subnetID))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	made, err := w.LoadBalancing().Members(pool).Create(w.t.Context(), w.member, []neutron.Values{v})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return made[0]
+}
+
+// TestLoadBalancerBundles: a load balancer is a router with one arm and a container, and follows
+// its port and its subnet.
+func TestLoadBalancerBundles(t *testing.T) {
+	t.Parallel()
+	w := balancing(t)
+	b := w.bundle("load-balancer", w.lb.ID)
+	if len(b.Routers) != 1 || len(b.LoadBalancers) != 1 || len(b.Ports) != 1 || b.Ports[0].PeerID != w.lb.VIPPortID || b.LoadBalancers[0].RouterID != b.Routers[0].ID {
+		t.Errorf("bundle: %+v", b)
+	}
+	c := w.bundle(topology.ContainerOwner, translate.LBContainer(b.Routers[0].ID))
+	if len(c.ServiceContainers) != 1 || c.ServiceContainers[0].ConfigurationID != w.lb.ID || c.Ports[0].TunnelKey == 0 || c.Ports[0].PortMAC.IsZero() {
+		t.Errorf("container: %+v", c)
+	}
+	if _, err := w.change(w.member, neutron.Subnets, w.subnetID, `{"host_routes":[{"destination":"10.9.0.0/16","nexthop":"10.0.0.9"}]}`); err != nil {
+		t.Fatal(err)
+	}
+	routed := slices.ContainsFunc(w.bundle("load-balancer", w.lb.ID).Routes, func(r topology.Route) bool { return r.DstSubnet.String() == "10.9.0.0/16" })
+	if !routed {
+		t.Error("the balancer has no route that its subnet has")
+	}
+	if _, err := w.change(w.admin, neutron.Ports, w.lb.VIPPortID, `{"mac_address":"fa:16:3e:00:00:77"}`); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.bundle("load-balancer", w.lb.ID).Ports[0].PortMAC.String(); got != "fa:16:3e:00:00:77" {
+		t.Errorf("the router's port has %s", got)
+	}
+	w.expect(w.remove(w.member, neutron.Ports, w.lb.VIPPortID), "ServicePortInUse: Port "+w.lb.VIPPortID+" cannot be deleted directly via the port API: has device owner neutron:LOADBALANCERV2.")
+	_, err := w.change(w.member, neutron.Ports, w.lb.VIPPortID, `{"device_id":"other"}`)
+	w.expect(err, "PortInUse: Unable to complete operation on port "+w.lb.VIPPortID+" for network "+w.tenant+". Port already has an attached device "+w.lb.ID+".")
+}
+
+// TestOperatingStatus: what hosts report of members counts up to the balancer, while a monitor asks
+// for it.
+func TestOperatingStatus(t *testing.T) {
+	t.Parallel()
+	w := balancing(t)
+	l := w.make(neutron.Listeners, `{"loadbalancer_id":"`+w.lb.ID+`","protocol":"TCP","protocol_port":80}`).(*neutron.ListenerView)
+	p := w.make(neutron.LBPools, `{"listener_id":"`+l.ID+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}`).(*neutron.LBPoolView)
+	m1, m2 := w.memberOf(p.ID, "10.0.0.11", 80), w.memberOf(p.ID, "10.0.0.12", 80)
+	report := func(member, status string) {
+		_, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
+			return schema.MemberHealths.Put(tx, &topology.MemberHealth{HostID: "h1", MemberID: member, Status: status, Since: time.Unix(1, 0)})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, want ...string) {
+		t.Helper()
+		lb, err := w.LoadBalancing().Tree(t.Context(), w.member, w.lb.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := lb.Made
+		got := []string{lb.OperatingStatus, tree.Listeners[0].OperatingStatus, tree.Pools[0].OperatingStatus}
+		for _, id := range []string{m1.ID, m2.ID} {
+			i := slices.IndexFunc(tree.Pools[0].Members, func(m *neutron.LBMemberView) bool { return m.ID == id })
+			got = append(got, tree.Pools[0].Members[i].OperatingStatus)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: balancer, listener, pool, members: -want +got\n%s", when, d)
+		}
+	}
+	report(m1.ID, topology.MemberInactive)
+	check("without a monitor", "ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR")
+	monitor := w.make(neutron.HealthMonitors, `{"pool_id":"`+p.ID+`","type":"TCP","delay":3,"timeout":2,"max_retries":2}`).(*neutron.HealthMonitorView)
+	check("with one verdict", "ERROR", "ERROR", "ERROR", "ERROR", "NO_MONITOR")
+	report(m2.ID, topology.MemberActive)
+	check("with two", "DEGRADED", "DEGRADED", "DEGRADED", "ERROR", "ONLINE")
+	report(m1.ID, topology.MemberActive)
+	check("all up", "ONLINE", "ONLINE", "ONLINE", "ONLINE", "ONLINE")
+	_, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
+		return schema.ContainerStates.Put(tx, &topology.ContainerState{HostID: "h1", ContainerID: translate.LBContainer(translate.LBRouter(w.lb.ID)), Status: topology.ContainerError})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("checks that fail", "DEGRADED", "DEGRADED", "ONLINE", "ONLINE", "ONLINE")
+	if _, err := w.change(w.member, neutron.HealthMonitors, monitor.ID, `{"admin_state_up":false}`); err != nil {
+		t.Fatal(err)
+	}
+	check("monitor down", "ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR")
+	if _, err := w.change(w.member, neutron.LoadBalancers, w.lb.ID, `{"admin_state_up":false}`); err != nil {
+		t.Fatal(err)
+	}
+	check("balancer down", "OFFLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR")
+}
+
+// TestV1Balancing: pools of LBaaS v1 make their router balance, with a container while one is
+// monitored; a VIP on an external network is answered for by the router's gateway.
+func TestV1Balancing(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	before := w.dump()
+	b := &balanced{w, nil}
+	p := b.make(neutron.V1Pools, `{"subnet_id":"`+w.subnetID+`","protocol":"TCP","lb_method":"ROUND_ROBIN"}`).(*neutron.LBPoolView)
+	if got := w.bundle("router-lb", w.routerID).LoadBalancers; len(got) != 1 || got[0].RouterID != w.routerID || got[0].ServiceContainerID != "" {
+		t.Errorf("load balancers of the router: %+v", got)
+	}
+	externalSubnet := slices.Collect(schema.Subnets.By(must2(w.db.View(t.Context())), "network", w.external))[0].ID
+	vip := must[*neutron.VIPView](w.world, w.admin, neutron.VIPs, `{"tenant_id":"mine","subnet_id":"`+externalSubnet+`","protocol":"TCP","protocol_port":80,"pool_id":"`+p.ID+`"}`)
+	m := b.make(neutron.V1Members, `{"pool_id":"`+p.ID+`","address":"10.0.0.20","protocol_port":80}`).(*neutron.LBMemberView)
+	if got := w.bundle("vip", vip.ID); len(got.Neighbours) != 1 || got.Vips[0].GatewayPortID == "" || got.Vips[0].LoadBalancerID != "" {
+		t.Errorf("VIP: %+v", got)
+	}
+	h := b.make(neutron.V1HealthMonitors, `{"type":"TCP","delay":3,"timeout":2,"max_retries":2}`).(*neutron.HealthMonitorView)
+	v1 := w.LoadBalancingV1()
+	if ids, err := v1.Associate(t.Context(), w.member, p.ID, h.ID); err != nil || len(ids) != 1 {
+		t.Fatalf("associate: %v, %v", ids, err)
+	}
+	c := w.bundle(topology.ContainerOwner, translate.LBContainer(w.routerID))
+	if !slices.ContainsFunc(c.Routes, func(r topology.Route) bool { return r.DstSubnet.Addr() == vip.Address }) {
+		t.Errorf("the container has no route for the VIP: %+v", c.Routes)
+	}
+	_, err := v1.Associate(t.Context(), w.member, p.ID, h.ID)
+	w.expect(err, "PoolMonitorAssociationExists: health_monitor "+h.ID+" is already associated with pool "+p.ID)
+	w.expect(w.remove(w.member, neutron.V1HealthMonitors, h.ID), "HealthMonitorInUse: Health monitor "+h.ID+" still has associations with pools")
+	w.expect(w.remove(w.member, neutron.V1Pools, p.ID), "PoolInUse: Pool "+p.ID+" is still in use")
+	_, err = w.create(w.member, neutron.VIPs, `{"subnet_id":"`+w.subnetID+`","protocol":"TCP","protocol_port":81,"pool_id":"`+p.ID+`"}`)
+	w.expect(err, "VipExists: Another Vip already exists for pool "+p.ID)
+	_, err = w.Routers().RemoveInterface(t.Context(), w.member, w.routerID, neutron.InterfaceRequest{SubnetID: w.subnetID})
+	w.expect(err, "RouterInUse: Router "+w.routerID+" is still in use: by load balancer pool "+p.ID+".")
+	for _, err := range []error{
+		v1.Dissociate(t.Context(), w.member, p.ID, h.ID), w.remove(w.member, neutron.V1HealthMonitors, h.ID), w.remove(w.member, neutron.VIPs, vip.ID), w.remove(w.member, neutron.V1Pools, p.ID),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v, err := w.LoadBalancingV1().Members().Show(t.Context(), w.member, m.ID); err != nil || v.PoolID != "" {
+		t.Errorf("the member of a deleted pool: %+v, %v", v, err)
+	}
+	if err := w.remove(w.member, neutron.V1Members, m.ID); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(before, w.dump()); d != "" {
+		t.Errorf("left in the store (+) or lost (-):\n%s", d)
+	}
+}
+
+// TestLoadBalancersLeaveNothing makes and deletes load balancers and what is below them in any
+// order, of both versions. A refused request changes nothing, and when all is deleted, the store is
+// as it was.
+func TestLoadBalancersLeaveNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		w := behindRouter(inMemory(t))
+		w.port(w.tenant, ``)
+		before := w.dump()
+		g := &lbGame{world: w.world, subnet: w.subnetID}
+		rt.Repeat(map[string]func(*rapid.T){
+			"balancer": g.step(`{"vip_subnet_id":"SUBNET"}`, neutron.LoadBalancers), "listener": g.step(`{"loadbalancer_id":"LB","protocol":"TCP","protocol_port":PORT}`, neutron.Listeners),
+			"pool":           g.step(`{"loadbalancer_id":"LB","protocol":"TCP","lb_algorithm":"SOURCE_IP"}`, neutron.LBPools),
+			"pool of one":    g.step(`{"listener_id":"LISTENER","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}`, neutron.LBPools),
+			"monitor":        g.step(`{"pool_id":"POOL","type":"HTTP","delay":5,"timeout":3,"max_retries":3}`, neutron.HealthMonitors),
+			"v1 pool":        g.step(`{"subnet_id":"SUBNET","protocol":"TCP","lb_method":"ROUND_ROBIN"}`, neutron.V1Pools),
+			"v1 vip":         g.step(`{"subnet_id":"SUBNET","protocol":"TCP","protocol_port":PORT,"pool_id":"V1POOL"}`, neutron.VIPs),
+			"v1 member":      g.step(`{"pool_id":"V1POOL","address":"10.0.0.2PORT","protocol_port":80}`, neutron.V1Members),
+			"v1 monitor":     g.step(`{"type":"TCP","delay":5,"timeout":3,"max_retries":3}`, neutron.V1HealthMonitors),
+			"members":        g.replaceMembers,
+			"associate":      g.associate,
+			"delete":         g.deleteAny,
+			"delete tree":    g.deleteTree,
+			"delete pool":    g.deletePool,
+			"delete another": g.deleteAny,
+		})
+		g.deleteAll(rt)
+		if d := cmp.Diff(before, w.dump()); d != "" {
+			rt.Fatalf("left in the store (+) or lost (-):\n%s", d)
+		}
+	})
+}
