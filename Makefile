@@ -11,10 +11,10 @@ TIME := 10s
 BENCHTIME := 1s
 
 .NOTPARALLEL:
-.PHONY: help demo test check build setup generate bench fuzz probe gophercloud tempest sdk ansible clean
+.PHONY: help demo test check build setup generate bench fuzz probe octavia-probe gophercloud tempest sdk ansible clean
 
 help:               ## this list
-	@sed -nE 's/^([a-z]+):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo:               ## the whole product on this machine with real traffic; ARGS=--keep leaves it running
 	@scripts/setup demo
@@ -50,6 +50,9 @@ fuzz:               ## every fuzz target for TIME=10s
 
 probe:              ## the requests that were recorded of the real server, against Heddle
 	go test -count 1 -run Recorded -v ./internal/api/neutronv2
+
+octavia-probe:      ## the same with what was recorded of the real Octavia
+	go test -count 1 -run Recorded -v ./internal/api/octaviav2
 
 gophercloud tempest sdk ansible: ## a test suite of others against Heddle
 	scripts/outside $@

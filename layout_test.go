@@ -86,6 +86,8 @@ var may = map[string][]string{
 	"internal/api/credentials": {},
 	"internal/api/identity":    join(words, machinery, []string{"internal/api", "internal/api/credentials", "internal/store/schema"}),
 	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
+	// Octavia's clients have an API of their own over the operations of Neutron's LBaaS.
+	"internal/api/octaviav2":   join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
 	"internal/api/hosts":       join(words, machinery, []string{"internal/api", "internal/store/schema"}),
 	"internal/api/console":     join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":         {},
