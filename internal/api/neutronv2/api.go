@@ -55,6 +55,7 @@ func served() []part {
 		localIPs(),
 		bgp(),
 		taps(),
+		loadBalancers(), loadBalancersV1(),
 	}
 }
 
