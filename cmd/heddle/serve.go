@@ -40,6 +40,7 @@ type serveConfig struct {
 	etcd etcdConfig
 
 	neutron                     string // listen address; "" = no Neutron API
+	loadBalancer                loadBalancerConfig
 	identity, operator, metrics string // listen addresses
 	agents                      string // of the embedded store for agents of other hosts; "" = none
 	etcdListen                  string // of the embedded store for programs of this machine; "" = its socket only
@@ -107,6 +108,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.data, "data", cli.DefaultDataDir, "`directory` of the embedded store, its keys, clouds.yaml and openrc")
 	c.etcd.flags(f)
 	f.StringVar(&c.neutron, "neutron-listen", "127.0.0.1:9696", "`address` of the Neutron API")
+	c.loadBalancer.flags(f)
 	f.StringVar(&c.identity, "identity-listen", "127.0.0.1:5000", "`address` of the identity API")
 	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API: hosts, traces, backup")
 	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, with TLS and a certificate for each host, such as 192.0.2.1:2379;\nthe operators' API then has a certificate of the same authority, unless --tls-cert is given")
@@ -272,7 +274,7 @@ func (s *server) addAPIs() error {
 		return err
 	}
 	if s.control != nil {
-		if err := s.addNeutronAPI(); err != nil {
+		if err := errors.Join(s.addNeutronAPI(), s.addLoadBalancerAPI()); err != nil {
 			return err
 		}
 	}
@@ -493,7 +495,11 @@ func (c *serveConfig) services() []identity.Endpoint {
 	if c.neutron == "" {
 		return []identity.Endpoint{c.operatorEndpoint()}
 	}
-	return []identity.Endpoint{c.endpoint("network", "neutron", c.neutron, ""), c.operatorEndpoint()}
+	all := []identity.Endpoint{c.endpoint("network", "neutron", c.neutron, "")}
+	if address := c.loadBalancer.address(c.neutron); address != "" {
+		all = append(all, c.endpoint("load-balancer", "octavia", address, ""))
+	}
+	return append(all, c.operatorEndpoint())
 }
 
 // operatorEndpoint returns the operators' API as the catalog and join tokens have it.

@@ -116,7 +116,7 @@ func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	ca, cert, key := certify(t)
-	for _, api := range []string{"neutron", "identity", "operator"} {
+	for _, api := range []string{"neutron", "load-balancer", "identity", "operator"} {
 		refuse(t, s.ctl, 2, "--"+api+"-listen: ", "serve", "--data", t.TempDir(), "--"+api+"-listen", "192.0.2.1:7000")
 	}
 	refuse(t, s.ctl, 2, "not a loopback address and there is no TLS certificate: give --tls-cert", append([]string{"serve", "--data", t.TempDir()}, everywhere()...)...)
