@@ -13,8 +13,8 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// vipPort settles the address of a new load balancer, and returns its port: the one that the request
-// names, which is yet to be stored, or a new one, which is.
+// vipPort settles the address of a new load balancer, and returns its port: the one that the
+// request names, which is yet to be stored, or a new one, which is.
 func (o *operation) vipPort(lb *neutron.LoadBalancer, v neutron.Values) (*neutron.Port, *neutron.Network, error) {
 	if err := checkVIPRequest(v); err != nil {
 		return nil, nil, err

@@ -37,13 +37,7 @@ func (w *balanced) make(r neutron.Resource, text string) any {
 	return made[0]
 }
 
-// pool makes a pool of the load balancer.
-func (w *balanced) pool(rest string) *neutron.LBPoolView {
-	w.t.Helper()
-	return w.make(neutron.LBPools, `{"loadbalancer_id":"`+w.lb.ID+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"`+rest+`}`).(*neutron.LBPoolView)
-}
-
-// member makes a member of a pool.
+// memberOf makes a member of a pool.
 func (w *balanced) memberOf(pool, address string, port int) *neutron.LBMemberView {
 	w.t.Helper()
 	v, err := parse(w.member, neutron.LBMembers, neutron.Create, fmt.Sprintf(`{"address":%q,"protocol_port":%d,"subnet_id":%q}`, address, port, w.subnetID))

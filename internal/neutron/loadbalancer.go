@@ -131,7 +131,7 @@ const (
 	MonitorSCTP       = "SCTP"
 )
 
-// HealthMonitor says how the members of a pool are checked. One of LBaaS v1 may be of several pools
+// HealthMonitor is a way to check the members of a pool. One of LBaaS v1 may be of several pools
 // or of none.
 type HealthMonitor struct {
 	Standard

@@ -2,7 +2,7 @@ package neutron
 
 import "fmt"
 
-// LBRefusal is why a request about load balancers is refused, as each of their APIs says it.
+// LBRefusal is a refusal of a request about load balancers, in the words of each of their APIs.
 type LBRefusal struct {
 	LBaaS   *Error // on Neutron's port
 	Octavia *Error // its type is not answered

@@ -102,7 +102,7 @@ func canonicalPath(r *http.Request) *http.Request {
 	return r
 }
 
-// lbaas is where the resources are.
+// lbaas is the path above the resources.
 const lbaas = "/v2/lbaas"
 
 // routes is every route that needs a token.

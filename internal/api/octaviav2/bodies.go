@@ -19,7 +19,7 @@ const (
 	maxValues = 50_000 // texts, numbers, objects, lists and so on
 )
 
-// op is what a request does.
+// op is an operation that has a body.
 type op uint8
 
 const (

@@ -14,7 +14,7 @@ import (
 	"heddle/internal/neutron"
 )
 
-// page is what a list's parameters ask for beside filters.
+// page holds the parameters of a list, except filters.
 type page struct {
 	limit   int // 0 = all
 	marker  string
