@@ -74,8 +74,8 @@ type Options struct {
 	Snapshots string
 	Logs      LogOptions // of decisions that logs ask for
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
-	Companion func(objects *replica.Replica, reports *presence.Presence) Companion
-	Log       *slog.Logger // default: none
+	Companion func(objects *replica.Replica, reports *presence.Presence) Companion `json:"-"`
+	Log       *slog.Logger                                                         // default: none
 }
 
 // Companion is a part that shares the overlay agent's copy of the store and its reports.
