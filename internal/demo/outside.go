@@ -142,12 +142,7 @@ func (d *demo) leadOut(ctx context.Context, c *cast, w *wayOut) error {
 	}
 	id := w.router.ID
 	d.undo.Add("router", func(ctx context.Context) error { return routers.Delete(ctx, c.blue.API, id).ExtractErr() })
-	var inside string
-	for _, f := range c.a1.Port.FixedIPs {
-		if f.IPAddress == c.a1.Address(false) {
-			inside = f.SubnetID
-		}
-	}
+	inside := c.subnet()
 	if _, err := routers.AddInterface(ctx, c.blue.API, id, routers.AddInterfaceOpts{SubnetID: inside}).Extract(); err != nil {
 		return fmt.Errorf("router interface: %w", err)
 	}

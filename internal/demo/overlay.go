@@ -70,6 +70,12 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.showTrace(ctx, c); err != nil {
 		return err
 	}
+	if err := d.showTap(ctx, c); err != nil {
+		return err
+	}
+	if err := d.showBalancer(ctx, c); err != nil {
+		return err
+	}
 	if err := d.showRestart(ctx, c); err != nil {
 		return err
 	}

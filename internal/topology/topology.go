@@ -589,8 +589,8 @@ type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
 	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, logging-resource, firewall-log,
 	// tap-service, tap-flow, firewall, qos-policy, load-balancer, listener, lb-pool, lb-member,
-	// health-monitor, vip, router-lb or ContainerOwner. Gateways and interfaces have the id of their
-	// port, router-lb that of its router.
+	// health-monitor, vip, router-lb or ContainerOwner. Gateways and interfaces have the id of
+	// their port, router-lb that of its router.
 	Kind string
 	ID   string
 }
