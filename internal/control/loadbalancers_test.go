@@ -25,7 +25,7 @@ type balanced struct {
 func balancing(t testing.TB) *balanced {
 	t.Helper()
 	w := behindRouter(inMemory(t))
-	return &balanced{w, must[*neutron.LoadBalancerView](w.world, w.member, neutron.LoadBalancers, `{"vip_subnet_id":"`+w.subnetID+`"}`)}
+	return &balanced{w, must[*neutron.LoadBalancerView](w.world, w.member, neutron.LoadBalancers, `{"vip_subnet_id":"`+w.subnetID+`","vip_address":"10.0.0.200"}`)}
 }
 
 func (w *balanced) make(r neutron.Resource, text string) any {

@@ -118,7 +118,7 @@ func TestPermissions(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	_, subnet := s.subnet(t, "10.0.0.0/24")
-	lb := s.must(t, http.StatusCreated, "member", http.MethodPost, "/loadbalancers", `{"loadbalancer":{"vip_subnet_id":"`+subnet+`"}}`).id()
+	lb := s.must(t, http.StatusCreated, "member", http.MethodPost, "/loadbalancers", `{"loadbalancer":{"vip_address":"10.0.0.200","vip_subnet_id":"`+subnet+`"}}`).id()
 	l := s.must(t, http.StatusCreated, "member", http.MethodPost, "/listeners", `{"listener":{"loadbalancer_id":"`+lb+`","protocol":"TCP","protocol_port":80}}`).id()
 	p := s.must(t, http.StatusCreated, "member", http.MethodPost, "/pools", `{"pool":{"listener_id":"`+l+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}}`).id()
 	m := s.must(t, http.StatusCreated, "member", http.MethodPost, "/pools/"+p+"/members", `{"member":{"address":"10.0.0.9","protocol_port":80,"subnet_id":"`+subnet+`"}}`).id()

@@ -211,8 +211,11 @@ func FuzzRender(f *testing.F) {
 
 func TestKept(t *testing.T) {
 	state := "1\n# be_id be_name srv_id srv_name srv_addr\n2 x 1 1 10.0.0.1 0\n2 x 2 2 10.0.0.2 0\n"
-	before := Container{Pools: []Pool{{Members: []topology.PoolMember{{ID: "1", ProtocolPort: 80}, {ID: "2", ProtocolPort: 80}}}}}
-	after := Container{Pools: []Pool{{Members: []topology.PoolMember{{ID: "1", ProtocolPort: 81}, {ID: "2", ProtocolPort: 80}}}}}
+	with := func(first uint16) Container {
+		one, two := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+		return Container{Pools: []Pool{{Members: []topology.PoolMember{{ID: "1", Address: one, ProtocolPort: first}, {ID: "2", Address: two, ProtocolPort: 80}}}}}
+	}
+	before, after := with(80), with(81)
 	if got, want := Kept(state, &before, &after), "1\n# be_id be_name srv_id srv_name srv_addr\n2 x 2 2 10.0.0.2 0\n"; got != want {
 		t.Errorf("kept %q, want %q", got, want)
 	}
