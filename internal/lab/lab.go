@@ -133,9 +133,10 @@ func (l *Lab) Join(ctx context.Context, h *Host) error {
 func (l *Lab) StartAgent(ctx context.Context, h *Host, more ...string) (err error) {
 	roles := h.Roles
 	if len(roles) == 0 {
-		roles = []string{"--overlay", "--tunnel-ip", h.IP, "--max-flows", strconv.Itoa(h.MaxFlows), "--log-dir", filepath.Join(l.Dir, h.Name, LogDir)}
+		roles = []string{"--overlay", "--tunnel-ip", h.IP, "--max-flows", strconv.Itoa(h.MaxFlows)}
 	}
-	args := append([]string{"agent", "--name", h.Name, "--state", filepath.Join(l.Dir, h.Name), "--metrics", TelemetryAddr}, roles...)
+	state := filepath.Join(l.Dir, h.Name)
+	args := append([]string{"agent", "--name", h.Name, "--state", state, "--log-dir", filepath.Join(state, LogDir), "--metrics", TelemetryAddr}, roles...)
 	h.Agent, err = l.Start(ctx, h.NS, h.Name, append(args, more...)...)
 	return err
 }
