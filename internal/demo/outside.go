@@ -261,21 +261,29 @@ func (c *cast) make(ctx context.Context, d *demo, kind string, fields map[string
 	return c.post(ctx, d, kind, []string{"fw", collection}, fields)
 }
 
-// post creates an object of a collection.
+// post creates an object of a collection, which goes with the demo.
 func (c *cast) post(ctx context.Context, d *demo, kind string, collection []string, fields map[string]any) (id string, err error) {
+	id, remove, err := c.create(ctx, kind, collection, fields)
+	if err == nil {
+		d.undo.Add(kind, remove)
+	}
+	return id, err
+}
+
+// create creates an object of a collection, and returns its id and what deletes it.
+func (c *cast) create(ctx context.Context, kind string, collection []string, fields map[string]any) (id string, remove func(context.Context) error, err error) {
 	var made map[string]struct {
 		ID string `json:"id"`
 	}
 	url := c.blue.API.ServiceURL(collection...)
 	if _, err := c.blue.API.Post(ctx, url, map[string]any{kind: fields}, &made, nil); err != nil {
-		return "", fmt.Errorf("%s: %w", kind, err)
+		return "", nil, fmt.Errorf("%s: %w", kind, err)
 	}
 	id = made[kind].ID
-	d.undo.Add(kind, func(ctx context.Context) error {
+	return id, func(ctx context.Context) error {
 		_, err := c.blue.API.Delete(ctx, url+"/"+id, nil)
 		return err
-	})
-	return id, nil
+	}, nil
 }
 
 func (c *cast) put(ctx context.Context, collection, id string, body any) error {

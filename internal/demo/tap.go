@@ -15,7 +15,7 @@ import (
 )
 
 // showTap has a monitor on another host see what a1 sends and gets.
-func (d *demo) showTap(ctx context.Context, c *cast) error {
+func (d *demo) showTap(ctx context.Context, c *cast) (err error) {
 	network := c.a1.Port.NetworkID
 	p, err := c.blue.Port(ctx, "monitor", network, d.lab.Hosts[1].Name, []string{"10.0.0.15"}, []string{c.web})
 	if err != nil {
@@ -33,11 +33,13 @@ func (d *demo) showTap(ctx context.Context, c *cast) error {
 	if _, err := c.blue.WaitStatus(ctx, p.ID, "ACTIVE"); err != nil {
 		return fmt.Errorf("monitor: %w", err)
 	}
-	service, err := c.post(ctx, d, "tap_service", []string{"taas", "tap_services"}, map[string]any{"name": "monitor", "port_id": p.ID})
+	service, remove, err := c.create(ctx, "tap_service", []string{"taas", "tap_services"}, map[string]any{"name": "monitor", "port_id": p.ID})
 	if err != nil {
 		return err
 	}
-	if _, err := c.post(ctx, d, "tap_flow", []string{"taas", "tap_flows"},
+	// The service takes its flow along.
+	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
+	if _, _, err := c.create(ctx, "tap_flow", []string{"taas", "tap_flows"},
 		map[string]any{"name": "a1", "tap_service_id": service, "source_port": c.a1.Port.ID, "direction": "BOTH"}); err != nil {
 		return err
 	}
