@@ -75,7 +75,7 @@ func (o *operation) deriveLoggingResource(r *neutron.LoggingResource) error {
 	if len(schema.FirewallLogs.Referrers(o.tx, "logging_resource", r.ID)) == 0 {
 		return o.dropBundle(kindLoggingResource, r.ID)
 	}
-	return o.putBundle(kindLoggingResource, r.ID, translate.LoggingResource(r, true))
+	return o.putBundle(kindLoggingResource, r.ID, translate.LoggingResource(r))
 }
 
 // FirewallLogs returns the operations on the firewall logs of a logging resource. Callers in this

@@ -51,6 +51,9 @@ func pySet(keys []string) string {
 	return "{" + join(keys, pyQuote) + "}"
 }
 
+// PythonString returns repr() of a string, as the reference's texts show it.
+func PythonString(s string) string { return pyQuote(s) }
+
 func pyQuote(s string) string {
 	quote := "'"
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {

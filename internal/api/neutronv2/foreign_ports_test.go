@@ -8,8 +8,8 @@ import (
 	"heddle/internal/control"
 )
 
-// TestForeignPorts: nobody makes another project's port serve an own object, neither who owns its
-// network nor who sees it by the role for ports.
+// TestForeignPorts: no caller makes another project's port serve an own object, neither the owner
+// of its network nor one that sees it by the role for ports.
 func TestForeignPorts(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})

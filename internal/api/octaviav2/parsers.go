@@ -82,7 +82,7 @@ func integer(least, most int) parser {
 		if err != nil {
 			f, ferr := strconv.ParseFloat(s, 64)
 			if ferr != nil || raw[0] == '"' || math.Abs(f) > 1<<53 {
-				return nil, outrage("invalid literal for int() with base 10: " + pyQuote(pyText(raw)))
+				return nil, outrage("invalid literal for int() with base 10: " + neutron.PythonString(pyText(raw)))
 			}
 			n = int(f)
 		}

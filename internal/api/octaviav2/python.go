@@ -3,9 +3,9 @@ package octaviav2
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
-	"unicode"
+
+	"heddle/internal/neutron"
 )
 
 // Octavia's messages show values as Python prints them.
@@ -40,7 +40,7 @@ func writeRepr(b *strings.Builder, d *json.Decoder) error {
 	case json.Delim:
 		return writeItems(b, d, t)
 	case string:
-		b.WriteString(pyQuote(t))
+		b.WriteString(neutron.PythonString(t))
 	case json.Number:
 		b.WriteString(t.String())
 	case bool:
@@ -73,33 +73,4 @@ func writeItems(b *strings.Builder, d *json.Decoder, open json.Delim) error {
 		b.WriteByte(byte(end.(json.Delim)))
 	}
 	return err
-}
-
-func pyQuote(s string) string {
-	quote := "'"
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		quote = `"`
-	}
-	var b strings.Builder
-	b.WriteString(quote)
-	for _, r := range s {
-		switch {
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r == '\\', r == '\'' && quote == "'":
-			b.WriteString(`\` + string(r))
-		case r < 0x20 || r == 0x7f:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case !unicode.IsPrint(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteString(quote)
-	return b.String()
 }

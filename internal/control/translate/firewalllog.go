@@ -17,10 +17,8 @@ func FirewallLog(l *neutron.FirewallLog, f *neutron.Firewall) topology.Bundle {
 	}}}
 }
 
-// LoggingResource translates a logging resource. It is nothing to packets until a log uses it.
-func LoggingResource(r *neutron.LoggingResource, used bool) topology.Bundle {
-	if !used {
-		return topology.Bundle{}
-	}
+// LoggingResource translates a logging resource that a log uses. Without logs it is nothing to
+// packets.
+func LoggingResource(r *neutron.LoggingResource) topology.Bundle {
 	return topology.Bundle{LoggingResources: []topology.LoggingResource{{ID: r.ID, Type: topology.TypeFile, Enabled: r.Enabled}}}
 }
