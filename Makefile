@@ -11,7 +11,7 @@ TIME := 10s
 BENCHTIME := 1s
 
 .NOTPARALLEL:
-.PHONY: help demo test check build setup generate bench fuzz probe octavia-probe gophercloud tempest sdk ansible clean
+.PHONY: help demo test check build setup generate bench fuzz probe octavia-probe gophercloud tempest octavia sdk ansible clean
 
 help:               ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -54,7 +54,7 @@ probe:              ## the requests that were recorded of the real server, again
 octavia-probe:      ## the same with what was recorded of the real Octavia
 	go test -count 1 -run Recorded -v ./internal/api/octaviav2
 
-gophercloud tempest sdk ansible: ## a test suite of others against Heddle
+gophercloud tempest octavia sdk ansible: ## a test suite of others against Heddle
 	scripts/outside $@
 
 clean:              ## take away what was built

@@ -48,9 +48,10 @@ func healthOf(r records.Reader, member string) *topology.MemberHealth {
 	return newest
 }
 
-// poolStatus returns the operating status of a pool: that of its members with a verdict.
+// poolStatus returns the operating status of a pool: that of its members with a verdict. One that
+// no listener uses serves nobody and is OFFLINE, as in the reference.
 func poolStatus(r records.Reader, p *neutron.LBPool) string {
-	if !p.AdminStateUp {
+	if !p.AdminStateUp || !poolServes(r, p) {
 		return neutron.LBOffline
 	}
 	if !monitored(r, p) {
@@ -74,6 +75,14 @@ func poolStatus(r records.Reader, p *neutron.LBPool) string {
 		return neutron.LBFailed
 	}
 	return neutron.LBDegraded
+}
+
+// poolServes reports whether a pool is a listener's, or a router's of LBaaS v1.
+func poolServes(r records.Reader, p *neutron.LBPool) bool {
+	for range schema.Listeners.By(r, "default_pool", p.ID) {
+		return true
+	}
+	return p.RouterID != ""
 }
 
 // listenerStatus returns the operating status of a listener.
@@ -117,6 +126,9 @@ func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) string {
 		return neutron.LBFailed
 	}
 	for p := range schema.LBPools.By(r, "load_balancer", lb.ID) {
+		if !poolServes(r, p) {
+			continue
+		}
 		below++
 		if poolStatus(r, p) == neutron.LBOnline {
 			online++

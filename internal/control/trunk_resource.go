@@ -88,5 +88,6 @@ func trunkDetails(r records.Reader, trunkID string) *neutron.TrunkDetails {
 			d.Subports = append(d.Subports, neutron.SubportDetails{Subport: *sub, MACAddress: p.MACAddress.String()})
 		}
 	}
+	slices.SortFunc(d.Subports, func(a, b neutron.SubportDetails) int { return cmp.Compare(a.SegmentationID, b.SegmentationID) })
 	return d
 }

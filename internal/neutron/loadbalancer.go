@@ -266,6 +266,9 @@ func CheckLBProtocols(listener, pool string) error {
 	if slices.Contains(LBPoolsOf(listener), pool) {
 		return nil
 	}
+	if listener != LBUDP && (pool == "PROXY" || pool == "PROXYV2") { // they would fit together
+		return LBUnsupported("pools of protocol %s", pool)
+	}
 	return lbError(
 		Errorf(Conflict, "ListenerPoolProtocolMismatch", "Listener protocol %s and pool protocol %s are not compatible.", listener, pool),
 		validation("The pool protocol '%s' is invalid while the listener protocol is '%s'.", pool, listener))

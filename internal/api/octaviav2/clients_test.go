@@ -156,12 +156,29 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
+// TestTagFilters: a filter by tags takes them in one list or one by one, as clients send them.
+func TestTagFilters(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	_, subnet := s.subnet(t, "10.0.0.0/24")
+	s.must(t, http.StatusCreated, "member", http.MethodPost, "/loadbalancers", `{"loadbalancer":{"vip_subnet_id":"`+subnet+`","tags":["a","b"]}}`)
+	for query, want := range map[string]int{
+		"tags=a,b": 1, "tags=a&tags=b": 1, "tags=a&tags=c": 0, "tags-any=a&tags-any=c": 1, "tags-any=c,d": 0,
+		"not-tags=a&not-tags=b": 0, "not-tags=a&not-tags=c": 1, "not-tags-any=c&not-tags-any=a": 0,
+	} {
+		if got := s.must(t, http.StatusOK, "member", http.MethodGet, "/loadbalancers?"+query, "").doc().(map[string]any)["loadbalancers"].([]any); len(got) != want {
+			t.Errorf("%s: %d load balancers, want %d", query, len(got), want)
+		}
+	}
+}
+
 // TestRefused: what is known and not balanced is refused by name, at each API in its way.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	_, subnet := s.subnet(t, "10.0.0.0/24")
 	lb := s.must(t, http.StatusCreated, "member", http.MethodPost, "/loadbalancers", `{"loadbalancer":{"vip_subnet_id":"`+subnet+`"}}`).id()
+	listener := s.must(t, http.StatusCreated, "member", http.MethodPost, "/listeners", `{"listener":{"loadbalancer_id":"`+lb+`","protocol":"TCP","protocol_port":2}}`).id()
 	for _, x := range []struct {
 		path, body string
 		status     int
@@ -172,13 +189,14 @@ func TestRefused(t *testing.T) {
 		{"/listeners", `{"listener":{"loadbalancer_id":"LB","protocol":"TERMINATED_HTTPS","protocol_port":1,"default_tls_container_ref":"http://x"}}`, 501, "TERMINATED_HTTPS"},
 		{"/listeners", `{"listener":{"loadbalancer_id":"LB","protocol":"HTTP","protocol_port":1,"insert_headers":{"X-Forwarded-For":"true"}}}`, 501, "insert_headers"},
 		{"/pools", `{"pool":{"loadbalancer_id":"LB","protocol":"PROXY","lb_algorithm":"ROUND_ROBIN"}}`, 501, "pools of protocol PROXY"},
+		{"/pools", `{"pool":{"listener_id":"LISTENER","protocol":"PROXYV2","lb_algorithm":"ROUND_ROBIN"}}`, 501, "pools of protocol PROXYV2"},
 		{"/pools", `{"pool":{"loadbalancer_id":"LB","protocol":"HTTP","lb_algorithm":"ROUND_ROBIN","session_persistence":{"type":"HTTP_COOKIE"}}}`, 501, "HTTP_COOKIE"},
 		{"/pools", `{"pool":{"loadbalancer_id":"LB","protocol":"TCP","lb_algorithm":"ROUND_ROBIN","tls_enabled":true}}`, 501, "tls_enabled"},
 		{"network:/lbaas/listeners", `{"listener":{"loadbalancer_id":"LB","protocol":"TERMINATED_HTTPS","protocol_port":1,"default_tls_container_ref":"http://x"}}`, 501, "NotImplemented"},
 		{"network:/lbaas/pools", `{"pool":{"loadbalancer_id":"LB","protocol":"HTTP","lb_algorithm":"ROUND_ROBIN","session_persistence":{"type":"HTTP_COOKIE"}}}`, 501, "HTTP_COOKIE"},
 		{"network:/lbaas/healthmonitors", `{"healthmonitor":{"pool_id":"LB","type":"TCP","delay":5,"timeout":3,"max_retries":2}}`, 404, "pool LB could not be found"},
 	} {
-		a := s.must(t, x.status, "member", http.MethodPost, x.path, strings.ReplaceAll(x.body, "LB", lb))
+		a := s.must(t, x.status, "member", http.MethodPost, x.path, strings.NewReplacer("LB", lb, "LISTENER", listener).Replace(x.body))
 		if want := strings.ReplaceAll(x.text, "LB", lb); !strings.Contains(string(a.body), want) {
 			t.Errorf("%s %s: %s, want %q", x.path, x.body, a.body, want)
 		}

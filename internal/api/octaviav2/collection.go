@@ -51,6 +51,7 @@ func (c *collection[V]) create(w http.ResponseWriter, r *http.Request) error {
 	if c.created != nil {
 		answer = c.created(made[0])
 	}
+	answer["updated_at"] = nil // nothing has happened since; the reference sets it when it is done
 	return c.write(w, http.StatusCreated, answer)
 }
 

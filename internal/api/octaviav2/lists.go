@@ -103,7 +103,7 @@ func link(r *http.Request, params url.Values, limit int, marker, rel string) map
 	}
 	for _, name := range slices.Sorted(mapsKeys(params)) {
 		if !slices.Contains(notFilters, name) {
-			q += "&" + name + "=" + url.QueryEscape(params.Get(name))
+			q += "&" + name + "=" + url.QueryEscape(strings.Join(params[name], ","))
 		}
 	}
 	q += "&marker=" + marker
@@ -160,8 +160,8 @@ func (c *collection[V]) filters(r *http.Request, params url.Values) ([]func(*V) 
 		if slices.Contains(notFilters, name) {
 			continue
 		}
-		if pass := tagFilter(name); pass != nil && len(values) == 1 {
-			tags, want := c.column("tags").get, strings.Split(values[0], ",")
+		if pass := tagFilter(name); pass != nil {
+			tags, want := c.column("tags").get, strings.Split(strings.Join(values, ","), ",")
 			all = append(all, func(o *V) bool { return pass(tags(o).([]string), want) })
 			continue
 		}

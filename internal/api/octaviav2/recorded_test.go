@@ -194,7 +194,7 @@ func loosen(v any) any {
 		m := map[string]any{}
 		for k, x := range v {
 			switch k {
-			case "provider", "operating_status", "updated_at":
+			case "provider", "operating_status":
 				continue
 			}
 			m[k] = loosen(x)

@@ -70,12 +70,7 @@ func common[V any](std func(*V) *neutron.Standard, operating func(*V) string) []
 		settable(atCreate("tenant_id", none{}, text(maxText255)), project).plain(),
 		settable(at("tags", []string{}, tags), func(v *V) any { return orEmpty(std(v).Tags) }).plain(),
 		filtered("created_at", func(v *V) any { return std(v).CreatedAt.UTC().Format(timeFormat) }),
-		filtered("updated_at", func(v *V) any {
-			if s := std(v); s.RevisionNumber > 0 {
-				return s.UpdatedAt.UTC().Format(timeFormat)
-			}
-			return nil
-		}),
+		filtered("updated_at", func(v *V) any { return std(v).UpdatedAt.UTC().Format(timeFormat) }),
 		filtered("provisioning_status", func(*V) any { return "ACTIVE" }),
 		filtered("operating_status", func(v *V) any { return operating(v) }),
 	}
