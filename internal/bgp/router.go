@@ -138,7 +138,7 @@ func (r *router) apply(ctx context.Context, p *routerbgp.Plan) {
 	if r.plan == nil {
 		r.settle.Set(time.Now().Add(routerbgp.RestartTime))
 	}
-	linksChanged := r.plan == nil || !reflect.DeepEqual(r.plan.Links, p.Links)
+	linksChanged := r.plan == nil || !reflect.DeepEqual(r.plan.Links, p.Links) || !slices.Equal(r.plan.Own, p.Own)
 	r.plan = p
 	r.problem = ""
 	restarted, err := r.bgp.apply(ctx, p)
@@ -283,13 +283,16 @@ func (r *router) readPeers(ctx context.Context) {
 			p.connection = text
 		}
 		c := counts[neighbour]
+		if p.State != routerbgp.StateEstablished {
+			c.received = len(r.table.used[neighbour])
+		}
 		if c.tooMany {
 			p.reason = errTooMany
 		}
 		if p.Received != c.received || p.updates != c.updates {
 			p.Received, p.updates, p.counted = c.received, c.updates, false
 		}
-		p.count(r.bgp, r.plan.Links, len(r.table.excess[neighbour]))
+		p.count(r.bgp, r.plan, len(r.table.excess[neighbour]))
 		p.Advertised = 0
 		if p.State == routerbgp.StateEstablished {
 			p.Advertised = len(r.bgp.announced)
@@ -304,7 +307,7 @@ func (r *router) readPeers(ctx context.Context) {
 const countPause = 50
 
 // count counts what a neighbour announces and the router does not use.
-func (p *routerPeerState) count(b *routerBGP, links []routerbgp.Link, excess int) {
+func (p *routerPeerState) count(b *routerBGP, plan *routerbgp.Plan, excess int) {
 	p.Refused.Limit = excess
 	begin := time.Now()
 	if p.counted || begin.Before(p.nextCount) {
@@ -313,7 +316,7 @@ func (p *routerPeerState) count(b *routerBGP, links []routerbgp.Link, excess int
 	refused := routerbgp.Refused{Limit: excess}
 	if p.Received > 0 {
 		if err := b.eachReceived(p.Address, func(dst netip.Prefix, gateway netip.Addr) {
-			if reason := refusal(&refused, links, dst, gateway); reason != nil {
+			if reason := refusal(&refused, plan, dst, gateway); reason != nil {
 				*reason++
 			}
 		}); err != nil {

@@ -73,8 +73,8 @@ func (l *lab) router(name string) *testRouter {
 		t.Fatal(err)
 	}
 	r.plan = routerbgp.Plan{Version: routerbgp.Version, ASNumber: 64512, LingerSeconds: 60,
-		Links: []routerbgp.Link{{Subnet: netip.MustParsePrefix("192.0.2.0/24"), Own: r.ip},
-			{Subnet: netip.MustParsePrefix("10.0.0.0/24"), Own: netip.MustParseAddr("10.0.0.1"), Tenant: true}},
+		Links: []routerbgp.Link{{Subnet: netip.MustParsePrefix("192.0.2.0/24")},
+			{Subnet: netip.MustParsePrefix("10.0.0.0/24"), Tenant: true}}, Own: []netip.Addr{r.ip},
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}
 	var err error
 	path := filepath.Join(l.dataDir, name+".sock")

@@ -17,11 +17,12 @@ import (
 // chooses best paths.
 type routerFilter struct {
 	links    []routerbgp.Link
+	own      []netip.Addr
 	withheld map[netip.Addr][]netip.Prefix // networks, by neighbour
 }
 
 func newRouterFilter(p *routerbgp.Plan) routerFilter {
-	f := routerFilter{links: p.Links, withheld: map[netip.Addr][]netip.Prefix{}}
+	f := routerFilter{links: p.Links, own: p.Own, withheld: map[netip.Addr][]netip.Prefix{}}
 	for _, n := range p.Neighbours {
 		for _, network := range p.Networks {
 			if network.Contains(n.Local) {
@@ -62,8 +63,10 @@ func (f *routerFilter) objects(number int) filterObjects {
 	}
 	excluded := slices.Clone(noUnicast)
 	var own, connected []string
+	for _, a := range f.own {
+		own = append(own, a.String())
+	}
 	for _, l := range f.links {
-		own = append(own, l.Own.String())
 		connected = append(connected, l.Subnet.String())
 		if l.Tenant {
 			excluded = append(excluded, l.Subnet)
@@ -71,8 +74,10 @@ func (f *routerFilter) objects(number int) filterObjects {
 	}
 	add(o.imported, ofRouter, accept)
 	add(o.imported, &api.Conditions{PrefixSet: prefixes(name("excluded"), excluded, 32)}, reject)
-	if len(f.links) > 0 { // gobgp takes an empty list for any next hop
+	if len(own) > 0 { // gobgp takes an empty list for any next hop
 		add(o.imported, &api.Conditions{NextHopInList: own}, reject)
+	}
+	if len(connected) > 0 {
 		add(o.imported, &api.Conditions{NextHopInList: connected}, accept)
 	}
 	for _, neighbour := range slices.SortedFunc(maps.Keys(f.withheld), netip.Addr.Compare) {

@@ -102,17 +102,17 @@ func (t *routerTable) forget(except map[netip.Addr]bool) {
 }
 
 // refusal returns which of the reasons of r, if any, excludes a path that a neighbour announces.
-func refusal(r *routerbgp.Refused, links []routerbgp.Link, dst netip.Prefix, gateway netip.Addr) *int {
+func refusal(r *routerbgp.Refused, p *routerbgp.Plan, dst netip.Prefix, gateway netip.Addr) *int {
 	if !isUnicast(dst) {
 		return &r.Invalid
 	}
+	if slices.Contains(p.Own, gateway) {
+		return &r.NextHop
+	}
 	connected := false
-	for _, l := range links {
+	for _, l := range p.Links {
 		if l.Tenant && l.Subnet.Bits() <= dst.Bits() && l.Subnet.Contains(dst.Addr()) {
 			return &r.Tenant
-		}
-		if l.Own == gateway {
-			return &r.NextHop
 		}
 		connected = connected || l.Subnet.Contains(gateway)
 	}

@@ -62,7 +62,7 @@ func TestRouterSession(t *testing.T) {
 
 	// A subnet of the router's own excludes what was learned inside it, without a new session.
 	up := r.peer(b.ip).Since
-	r.plan.Links = append(r.plan.Links, routerbgp.Link{Subnet: netip.MustParsePrefix("198.51.100.0/24"), Own: netip.MustParseAddr("198.51.100.1"), Tenant: true})
+	r.plan.Links = append(r.plan.Links, routerbgp.Link{Subnet: netip.MustParsePrefix("198.51.100.0/24"), Tenant: true})
 	r.apply()
 	r.awaitLearned([]string{"0.0.0.0/0" + via}, []string{"198.51.100.0/24"})
 	r.plan.Links = r.plan.Links[:2]

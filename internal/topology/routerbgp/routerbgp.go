@@ -47,6 +47,7 @@ type Plan struct {
 	Neighbours []Neighbour    `json:"neighbours"` // by address
 	Networks   []netip.Prefix `json:"networks"`   // that it announces, and no other
 	Links      []Link         `json:"links"`
+	Own        []netip.Addr   `json:"own,omitempty"` // the router's addresses, which are no next hops
 	// Restarting: routes of an earlier speaker of this router are still in use.
 	Restarting bool `json:"restarting,omitempty"`
 	// LingerSeconds is the time after which the speaker ends if no agent is connected.
@@ -68,7 +69,6 @@ type Neighbour struct {
 // Link is a subnet to which the router is connected.
 type Link struct {
 	Subnet netip.Prefix `json:"subnet"`
-	Own    netip.Addr   `json:"own"` // the router's address in it
 	// Tenant: it is the router's own to announce, and no route equal to it or inside it is learned.
 	Tenant bool `json:"tenant,omitempty"`
 }
@@ -104,8 +104,13 @@ func (p *Plan) Check() error {
 		}
 	}
 	for _, l := range p.Links {
-		if !l.Subnet.IsValid() || !l.Subnet.Addr().Is4() || l.Subnet != l.Subnet.Masked() || !l.Subnet.Contains(l.Own) {
-			return fmt.Errorf("link %s: want an IPv4 prefix without host bits, and an address in it, not %s", l.Subnet, l.Own)
+		if !l.Subnet.IsValid() || !l.Subnet.Addr().Is4() || l.Subnet != l.Subnet.Masked() {
+			return fmt.Errorf("link %s: want an IPv4 prefix without host bits", l.Subnet)
+		}
+	}
+	for _, a := range p.Own {
+		if !a.Is4() {
+			return fmt.Errorf("address %s of the router: want an IPv4 address", a)
 		}
 	}
 	return nil
@@ -154,9 +159,9 @@ type Route struct {
 type Peer struct {
 	Address    netip.Addr `json:"address"`
 	ASNumber   uint32     `json:"as"`
-	State      string     `json:"state"` // StateIdle, …
-	Since      time.Time  `json:"since"` // of the state up or down
-	Received   int        `json:"received"`
+	State      string     `json:"state"`    // StateIdle, …
+	Since      time.Time  `json:"since"`    // of the state up or down
+	Received   int        `json:"received"` // destinations; those kept in use while it is down
 	Refused    Refused    `json:"refused"`
 	Advertised int        `json:"advertised"`
 	LastError  string     `json:"lastError,omitempty"` // why the session is not up

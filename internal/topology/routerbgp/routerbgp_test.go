@@ -7,7 +7,7 @@ import (
 )
 
 const samplePlan = `{"version":1,"as":64512,"neighbours":[{"address":"203.0.113.1","local":"203.0.113.2","as":65001,"password":"secret","holdTime":9}],` +
-	`"networks":["10.0.0.0/24"],"links":[{"subnet":"203.0.113.0/24","own":"203.0.113.2"},{"subnet":"10.0.0.0/24","own":"10.0.0.1","tenant":true}],"lingerSeconds":15}`
+	`"networks":["10.0.0.0/24"],"links":[{"subnet":"203.0.113.0/24"},{"subnet":"10.0.0.0/24","tenant":true}],"own":["10.0.0.1"],"lingerSeconds":15}`
 
 func TestParsePlan(t *testing.T) {
 	if p, err := ParsePlan([]byte(samplePlan)); err != nil || p.Neighbours[0].Password != "secret" || !p.Links[1].Tenant {
@@ -22,7 +22,8 @@ func TestParsePlan(t *testing.T) {
 		{`"holdTime":9`, `"holdTime":2`, "3 to 65535"},
 		{`"password":"secret"`, `"password":"` + strings.Repeat("x", 81) + `"`, "81 bytes"},
 		{`"networks":["10.0.0.0/24"]`, `"networks":["10.0.0.1/24"]`, "network 10.0.0.1/24"},
-		{`"own":"10.0.0.1"`, `"own":"10.0.1.1"`, "link 10.0.0.0/24"},
+		{`"subnet":"10.0.0.0/24"`, `"subnet":"10.0.0.1/24"`, "link 10.0.0.1/24"},
+		{`"own":["10.0.0.1"]`, `"own":["::1"]`, "address ::1"},
 		{`"lingerSeconds":15`, `"lingerSeconds":0`, "lingerSeconds"},
 		{`"lingerSeconds":15`, `"lingerSeconds":15,"more":1`, "unknown field"},
 		{`"lingerSeconds":15}`, `"lingerSeconds":15}{}`, "more than one value"},
