@@ -73,6 +73,7 @@ type routerPeerState struct {
 	updates            uint64    // received
 	counted            bool      // Refused is for what is received
 	nextCount          time.Time // not before
+	heldUntil          time.Time // its session may not begin before: it has announced too much
 	reason, connection string
 	signature          string // what is wrong with its TCP MD5 signatures
 }
@@ -223,6 +224,9 @@ func (p *routerPeerState) lastError() string {
 	if p.State == routerbgp.StateEstablished {
 		return ""
 	}
+	if !p.heldUntil.IsZero() {
+		return errTooMany
+	}
 	return cmp.Or(p.signature, p.connection, p.reason)
 }
 
@@ -286,9 +290,7 @@ func (r *router) readPeers(ctx context.Context) {
 		if p.State != routerbgp.StateEstablished {
 			c.received = len(r.table.used[neighbour])
 		}
-		if c.tooMany {
-			p.reason = errTooMany
-		}
+		r.holdOff(ctx, p, c.received)
 		if p.Received != c.received || p.updates != c.updates {
 			p.Received, p.updates, p.counted = c.received, c.updates, false
 		}
@@ -301,6 +303,21 @@ func (r *router) readPeers(ctx context.Context) {
 		r.peersPending = r.peersPending || p.Peer != before
 	}
 	r.schedule()
+}
+
+// holdOff keeps a neighbour that announces more than maxReceived without a session for a while.
+func (r *router) holdOff(ctx context.Context, p *routerPeerState, received int) {
+	switch {
+	case p.heldUntil.IsZero() && received > maxReceived:
+		p.heldUntil = time.Now().Add(heldOff)
+	case !p.heldUntil.IsZero() && time.Now().After(p.heldUntil):
+		p.heldUntil = time.Time{}
+	default:
+		return
+	}
+	if err := r.bgp.holdOff(ctx, p.Address, !p.heldUntil.IsZero()); err != nil {
+		r.log.Warn("cannot hold off a neighbour, or let it in again", "neighbour", p.Address, "err", err)
+	}
 }
 
 // countPause is the pause after a count, in times of what it has taken.

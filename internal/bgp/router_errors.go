@@ -33,7 +33,9 @@ type attempts struct {
 const failedConnection = "failed to connect"
 
 // Enabled implements slog.Handler.
-func (l *attemptLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *attemptLog) Enabled(_ context.Context, level slog.Level) bool {
+	return l.neighbour.IsValid() || level >= slog.LevelWarn
+}
 
 // Handle implements slog.Handler.
 func (l *attemptLog) Handle(ctx context.Context, r slog.Record) error {

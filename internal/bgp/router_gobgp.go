@@ -285,7 +285,6 @@ func (b *routerBGP) best(destinations []netip.Prefix) (map[netip.Prefix][]learne
 type counts struct {
 	received int    // destinations
 	updates  uint64 // messages
-	tooMany  bool   // more than maxReceived
 }
 
 func (b *routerBGP) counts(ctx context.Context) (map[netip.Addr]counts, error) {
@@ -295,13 +294,21 @@ func (b *routerBGP) counts(ctx context.Context) (map[netip.Addr]counts, error) {
 		if err != nil {
 			return
 		}
-		c := counts{tooMany: p.GetState().GetAdminState() == api.PeerState_ADMIN_STATE_PFX_CT, updates: p.GetState().GetMessages().GetReceived().GetUpdate()}
+		c := counts{updates: p.GetState().GetMessages().GetReceived().GetUpdate()}
 		for _, f := range p.GetAfiSafis() {
 			c.received += int(f.GetState().GetReceived())
 		}
 		all[address] = c
 	})
 	return all, err
+}
+
+// holdOff ends the session with a neighbour, or with false lets it begin again.
+func (b *routerBGP) holdOff(ctx context.Context, neighbour netip.Addr, hold bool) error {
+	if hold {
+		return b.server.DisablePeer(ctx, &api.DisablePeerRequest{Address: neighbour.String(), Communication: "too many routes"})
+	}
+	return b.server.EnablePeer(ctx, &api.EnablePeerRequest{Address: neighbour.String()})
 }
 
 // eachReceived calls f with all that a neighbour announces.

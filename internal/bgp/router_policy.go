@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	api "github.com/osrg/gobgp/v4/api"
 
@@ -123,13 +124,15 @@ func routerPeer(n routerbgp.Neighbour, restarting bool) *api.Peer {
 		AfiSafis: []*api.AfiSafi{{
 			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
-			PrefixLimits:      &api.PrefixLimit{Family: family, MaxPrefixes: maxReceived},
 		}},
 	}
 }
 
-// maxReceived is the number of destinations of a neighbour at which its session is ended, so that
-// the speaker's memory is bounded: each takes about a kilobyte.
-const maxReceived = 500_000
+// maxReceived is the number of destinations of a neighbour beyond which its session is ended for
+// heldOff, so that the speaker's memory is bounded: each takes about two kilobytes. gobgp has such a
+// limit too, but walks through all that a neighbour has announced with each message.
+const maxReceived = 250_000
+
+const heldOff = 10 * time.Minute
 
 var errTooMany = fmt.Sprintf("the neighbour announces more than %d destinations; have it announce fewer, say a default route", maxReceived)
