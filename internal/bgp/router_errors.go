@@ -88,7 +88,7 @@ func (a *attempts) take(neighbour netip.Addr) string {
 
 // attemptText returns what is of interest in an error of a connection.
 func attemptText(err string) string {
-	text := err[strings.LastIndex(err, ": ")+1:]
+	text := " " + strings.TrimPrefix(err[strings.LastIndex(err, ": ")+1:], " ")
 	if strings.Contains(err, "timeout") {
 		text = " no answer from TCP port 179: the neighbour is not reached, or has another MD5 password"
 	}

@@ -24,8 +24,8 @@ func manyStatic(n int) string {
 	return text.String()
 }
 
-// TestRouterManyRoutes: 10,000 destinations of a neighbour are used. Of 200,000 as many are, and the
-// others counted; when some of those in use go, others follow. With more the session is ended.
+// TestRouterManyRoutes: 10,000 destinations of a neighbour are used. Of 200,000 as many are, and
+// the others counted; when some of those in use go, others follow. With more the session is ended.
 func TestRouterManyRoutes(t *testing.T) {
 	l := newWire(t)
 	r := l.router("r")

@@ -129,8 +129,8 @@ func routerPeer(n routerbgp.Neighbour, restarting bool) *api.Peer {
 }
 
 // maxReceived is the number of destinations of a neighbour beyond which its session is ended for
-// heldOff, so that the speaker's memory is bounded: each takes about two kilobytes. gobgp has such a
-// limit too, but walks through all that a neighbour has announced with each message.
+// heldOff, so that the speaker's memory is bounded: each takes about two kilobytes. gobgp has such
+// a limit too, but walks through all that a neighbour has announced with each message.
 const maxReceived = 250_000
 
 const heldOff = 10 * time.Minute

@@ -111,7 +111,9 @@ func (l *learnedRoutes) set(dst netip.Prefix, gateways []netip.Addr) {
 	for _, g := range l.routes[dst] {
 		b := l.blockOf(dst, g)
 		l.dirty[b] = true
-		delete(l.blocks[b], dst)
+		if delete(l.blocks[b], dst); len(l.blocks[b]) == 0 {
+			delete(l.blocks, b)
+		}
 	}
 	if len(gateways) == 0 {
 		delete(l.routes, dst)
