@@ -77,7 +77,7 @@ type BgpLink struct {
 }
 
 // FloatingAddress is an address of an external network that a router's port stands for: that of a
-// floating IP.
+// floating IP. Several owners may have the same: each forwarding of the address's ports has it.
 type FloatingAddress struct {
 	RouterID string     `json:"routerId"`
 	PortID   string     `json:"portId"` // of the router
