@@ -18,7 +18,7 @@ import (
 )
 
 // words are data with their own rules: all may import them.
-var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow"}
+var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp"}
 
 // machinery knows no words; all but words and thinking may import it.
 var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry"}
@@ -33,7 +33,7 @@ var may = map[string][]string{
 	// (docs/decisions/0013).
 	"calico/client": {"calico", "calico/selector", "internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"}, "calico/ipam": {"calico", "calico/client", "internal/task"}, "calico/legacy": {"calico", "calico/client"},
 	"internal/neutron": words, "internal/topology": words,
-	"internal/topology/packet": {}, "internal/topology/flow": words,
+	"internal/topology/packet": {}, "internal/topology/flow": words, "internal/topology/routerbgp": {},
 	// Thinking: words only.
 	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
 	// Machinery: no words. schema alone joins words with records.
@@ -128,7 +128,7 @@ var onlyIn = map[string][]string{
 // pure packages think only: state in, result out.
 var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc", "internal/policy/judge", "internal/bgp/plan",
 	"internal/dhcp/plan", "internal/services/plan", "internal/xen/model", "internal/xen/wire", "internal/xen/star",
-	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "calico", "calico/selector"}
+	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp", "calico", "calico/selector"}
 
 // impure imports are kept out of pure packages.
 var impure = []string{"context", "os", "net", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "sync", "io/ioutil"}

@@ -31,6 +31,7 @@ var elsewhere = map[string]string{
 
 	"internal/services a.opts.HAProxy": "haproxy",
 	"internal/services h.program":      "haproxy",
+	"internal/services p.program":      "heddle",
 }
 
 // TestSetupNamesEveryProgram requires each program that Go code executes or looks for to be in a

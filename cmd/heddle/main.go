@@ -107,7 +107,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), wireguardCommand())
+	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(demo.Command(), bench.Command())
 	root.AddCommand(cli.DoctorCommand(doctorChecks))

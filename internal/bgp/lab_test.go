@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 const timeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
+	beRouterSpeaker()
 	storetest.BeAgent(func(ctx context.Context, st *backend.Etcd, log *slog.Logger, o Options) error {
 		o.Store, o.Log = st, log
 		return New(o).Run(ctx)
@@ -41,6 +43,15 @@ type lab struct {
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
+	l := newWire(t)
+	l.st = storetest.Open(t, l.dataDir)
+	l.put("/calico/v1/Ready", "true")
+	return l
+}
+
+// newWire makes a lab without etcd.
+func newWire(t testing.TB) *lab {
+	t.Helper()
 	l := &lab{Lab: netlab.ForTest(t), t: t}
 	dir, err := os.MkdirTemp("", "hbgp") // a socket's path must be short
 	if err != nil {
@@ -48,10 +59,8 @@ func newLab(t testing.TB) *lab {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l.dataDir = dir
-	l.st = storetest.Open(t, l.dataDir)
 	l.wire = l.MustNamespace(t, "w")
 	l.wire.MustIP(t, "link add br0 type bridge", "link set br0 up")
-	l.put("/calico/v1/Ready", "true")
 	return l
 }
 
@@ -240,6 +249,7 @@ func (h *host) workload(name string, addresses ...string) {
 type bird struct {
 	*machine
 	config, control string
+	kill            func() // without a word
 }
 
 // bird starts BIRD with a configuration; $ME, $ME6 stand for its own addresses.
@@ -259,9 +269,12 @@ func (l *lab) bird(name, config string) *bird {
 	if err := m.ns.Start(cmd); err != nil {
 		l.t.Fatal(err)
 	}
-	l.t.Cleanup(func() {
+	b.kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+	})
+	l.t.Cleanup(func() {
+		b.kill()
 		if l.t.Failed() {
 			l.t.Logf("log of %s\n%s", name, log)
 		}

@@ -33,7 +33,7 @@ func (s agents) list(ctx context.Context, c neutron.Caller, q neutron.Query) (it
 	}
 	var found []agent
 	for h := range schema.Hosts.All(snap) {
-		for _, f := range schema.AgentFunctions() {
+		for _, f := range schema.AgentFunctions(snap, h.ID) {
 			if a := (agent{schema.AgentID(h.ID, f), h, f}); q.InRange(a.id) && among(q.IDs, a.id) {
 				found = append(found, a)
 			}
@@ -137,6 +137,9 @@ func (s agents) answer(r records.Reader, a agent) *neutron.AgentView {
 	case schema.L3Agent:
 		v.AgentType, v.Topic, v.AvailabilityZone = "L3 agent", "l3_agent", schema.ZoneOf(r, h.ID)
 		v.Configurations = map[string]any{"agent_mode": "dvr_snat", "handle_internal_only_routers": true}
+	case schema.BGPAgent:
+		v.AgentType, v.Topic = "BGP dynamic routing agent", "bgp_dragent"
+		v.Configurations = bgpConfiguration(r, h.ID)
 	}
 	if settings, ok := schema.Agents.Peek(r, a.id); ok {
 		v.AdminStateUp, v.Description = settings.AdminStateUp, settings.Description

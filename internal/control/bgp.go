@@ -1,7 +1,9 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"net/netip"
 	"slices"
 
 	"heddle/internal/neutron"
@@ -68,7 +70,35 @@ func (o *operation) createBGPSpeaker(_ context.Context, v neutron.Values) (*neut
 		AdvertisesFloatingIPs: v.Flag("advertise_floating_ip_host_routes"), AdvertisesNetworks: v.Flag("advertise_tenant_networks"),
 	}
 	b.ProjectID = o.caller.ProjectID
+	if err := neutron.CheckBGPSpeaker(b); err != nil {
+		return nil, err
+	}
+	router, other := v.Text("logical_router"), v.Text("router_id")
+	if router != "" && other != "" && router != other {
+		return nil, invalid("logical_router %s and router_id %s of a BGP speaker are different routers: give one of them", router, other)
+	}
+	if router = cmp.Or(router, other); router != "" {
+		if err := o.giveRouter(b, router); err != nil {
+			return nil, err
+		}
+	}
 	return b, schema.BGPSpeakers.Put(o.tx, b)
+}
+
+// giveRouter makes a router that of a speaker. It has no other.
+func (o *operation) giveRouter(b *neutron.BGPSpeaker, router string) error {
+	if _, err := schema.Routers.Need(o.tx, router); err != nil {
+		return neutron.Routers.NotFound(router)
+	}
+	other, err := o.speakerOf(router)
+	if err != nil {
+		return err
+	}
+	if other != nil {
+		return conflict("RouterInUse", "Router %s is already associated with bgp speaker %s.", router, other.ID)
+	}
+	b.RouterID = router
+	return nil
 }
 
 func (s bgpSpeakers) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.BGPSpeaker, error) {
@@ -76,35 +106,63 @@ func (s bgpSpeakers) update(ctx context.Context, c neutron.Caller, id string, v 
 		setFlag(&b.AdvertisesFloatingIPs, v, "advertise_floating_ip_host_routes")
 		setFlag(&b.AdvertisesNetworks, v, "advertise_tenant_networks")
 		return nil
-	}, put(schema.BGPSpeakers))
+	}, (*operation).putSpeaker)
 }
 
-// delete deletes a speaker. Its peers stay.
+// putSpeaker stores a speaker with what is derived from it.
+func (o *operation) putSpeaker(b *neutron.BGPSpeaker) error {
+	if err := schema.BGPSpeakers.Put(o.tx, b); err != nil {
+		return err
+	}
+	return o.deriveBGP(b)
+}
+
+// delete deletes a speaker. Its sessions end, and its peers stay.
 func (s bgpSpeakers) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return s.remove(ctx, c, id, ifMatch, drop(schema.BGPSpeakers))
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, old *neutron.BGPSpeaker) error {
+		b := *old
+		b.PeerIDs = nil
+		if err := o.deriveBGP(&b); err != nil {
+			return err
+		}
+		return schema.BGPSpeakers.Delete(o.tx, id)
+	})
 }
 
 // change changes a speaker by a function, which gets a copy of it.
 func (s bgpSpeakers) change(ctx context.Context, c neutron.Caller, id string, f func(o *operation, b *neutron.BGPSpeaker) error) error {
-	_, err := s.modify(ctx, c, id, nil, nil, func(o *operation, b, _ *neutron.BGPSpeaker) error { return f(o, b) }, put(schema.BGPSpeakers))
+	_, err := s.modify(ctx, c, id, nil, nil, func(o *operation, b, _ *neutron.BGPSpeaker) error { return f(o, b) }, (*operation).putSpeaker)
 	return err
 }
 
 func (s bgpSpeakers) addPeer(ctx context.Context, c neutron.Caller, id, peerID string) error {
-	return s.change(ctx, c, id, func(o *operation, b *neutron.BGPSpeaker) error {
-		peer, err := schema.BGPPeers.Need(o.tx, peerID)
-		if err != nil {
-			return neutron.BGPPeers.NotFound(peerID)
+	return s.change(ctx, c, id, func(o *operation, b *neutron.BGPSpeaker) error { return o.addPeer(b, peerID) })
+}
+
+// addPeer gives a speaker with a router a peer, which no other speaker has.
+func (o *operation) addPeer(b *neutron.BGPSpeaker, peerID string) error {
+	peer, err := schema.BGPPeers.Need(o.tx, peerID)
+	if err != nil {
+		return neutron.BGPPeers.NotFound(peerID)
+	}
+	for _, one := range b.PeerIDs {
+		if other, ok := schema.BGPPeers.Peek(o.tx, one); ok && other.PeerIP == peer.PeerIP {
+			return conflict("DuplicateBgpPeerIpException", "BGP Speaker %s is already configured to peer with a BGP Peer at %s, "+
+				"it cannot peer with BGP Peer %s.", b.ID, peer.PeerIP, peerID)
 		}
-		for _, one := range b.PeerIDs {
-			if other, ok := schema.BGPPeers.Peek(o.tx, one); ok && other.PeerIP == peer.PeerIP {
-				return conflict("DuplicateBgpPeerIpException", "BGP Speaker %s is already configured to peer with a BGP Peer at %s, "+
-					"it cannot peer with BGP Peer %s.", id, peer.PeerIP, peerID)
-			}
-		}
-		b.PeerIDs = append(slices.Clone(b.PeerIDs), peerID)
-		return neutron.CheckList("peers", len(b.PeerIDs))
-	})
+	}
+	for _, other := range schema.BGPSpeakers.Referrers(o.tx, "peer", peerID) {
+		return conflict("MidonetBgpPeerInUse", "BGP peer %s is already associated with BGP speaker %s.", peerID, other)
+	}
+	if b.RouterID == "" {
+		return neutron.Errorf(neutron.Invalid, "ExternalNetworkUnbound",
+			"BGP speaker %s has no router: make it with logical_router, or add a gateway network first.", b.ID)
+	}
+	if err := neutron.CheckBGPSession(peer); err != nil {
+		return err
+	}
+	b.PeerIDs = append(slices.Clone(b.PeerIDs), peerID)
+	return neutron.CheckList("peers", len(b.PeerIDs))
 }
 
 func (s bgpSpeakers) removePeer(ctx context.Context, c neutron.Caller, id, peerID string) error {
@@ -118,28 +176,105 @@ func (s bgpSpeakers) removePeer(ctx context.Context, c neutron.Caller, id, peerI
 	})
 }
 
+// addNetwork gives a speaker a gateway network, and with it the router that leads there.
 func (s bgpSpeakers) addNetwork(ctx context.Context, c neutron.Caller, id, network string) error {
 	return s.change(ctx, c, id, func(o *operation, b *neutron.BGPSpeaker) error {
-		if _, err := o.networkFor(network); err != nil {
+		n, err := o.networkFor(network)
+		switch {
+		case err != nil:
+			return err
+		case slices.Contains(b.NetworkIDs, network):
+			return conflict("BgpSpeakerNetworkBindingError", "Network %s is already bound to BgpSpeaker %s.", network, id)
+		case b.RouterID != "":
+			return conflict("BgpSpeakerInUse", "BGP Speaker %s is already associated with router.", id)
+		case !n.External:
+			return neutron.Errorf(neutron.Invalid, "NetworkTypeInvalid", "Only external network can be specified.")
+		}
+		router, err := o.routerToward(network)
+		if err != nil {
 			return err
 		}
-		if slices.Contains(b.NetworkIDs, network) {
-			return conflict("BgpSpeakerNetworkBindingError", "Network %s is already bound to BgpSpeaker %s.", network, id)
+		if err := o.giveRouter(b, router); err != nil {
+			return err
 		}
-		b.NetworkIDs = append(slices.Clone(b.NetworkIDs), network)
-		return neutron.CheckList("networks", len(b.NetworkIDs))
+		b.NetworkIDs = []string{network}
+		return nil
 	})
 }
 
+// routerToward returns the router that leads to an external network: the one that has the gateway
+// address of its first subnet or, if nobody has that, the only one with a gateway on the network.
+func (o *operation) routerToward(network string) (string, error) {
+	schema.Subnets.Referrers(o.tx, "network", network)
+	subnets := slices.Collect(schema.Subnets.By(o.tx, "network", network))
+	if len(subnets) == 0 {
+		return "", neutron.Errorf(neutron.Invalid, "NoSubnetInNetwork", "No subnets in the network: %s.", network)
+	}
+	first := slices.MinFunc(subnets, func(a, b *neutron.Subnet) int {
+		return cmp.Or(cmp.Compare(a.IPVersion, b.IPVersion), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	if first.GatewayIP == nil {
+		return "", neutron.Errorf(neutron.Invalid, "NoGatewayIpOnSubnet", "No gateway IP on subnet: %s.", first.ID)
+	}
+	var routers []string
+	for _, s := range subnets {
+		for _, id := range schema.RouterPorts.Referrers(o.tx, "subnet", s.ID) {
+			x, err := schema.RouterPorts.Get(o.tx, id)
+			if err != nil {
+				return "", err
+			}
+			if p, ok := schema.Ports.Peek(o.tx, id); ok && hasAddress(p, first.ID, *first.GatewayIP) {
+				return x.RouterID, nil
+			}
+			if x.Gateway && !slices.Contains(routers, x.RouterID) {
+				routers = append(routers, x.RouterID)
+			}
+		}
+	}
+	if len(routers) != 1 || schema.Ports.CountBy(o.tx, "ip", schema.PortIP(first.ID, *first.GatewayIP)) > 0 {
+		return "", neutron.Errorf(neutron.Invalid, "NoGatewayIpPortOnSubnet",
+			"No router has the gateway IP %s of subnet %s, and %d routers have a gateway on network %s: make the speaker with logical_router.",
+			first.GatewayIP, first.ID, len(routers), network)
+	}
+	return routers[0], nil
+}
+
+func hasAddress(p *neutron.Port, subnet string, a netip.Addr) bool {
+	return slices.ContainsFunc(p.FixedIPs, func(f neutron.FixedIP) bool { return f.SubnetID == subnet && f.IPAddress == a })
+}
+
+// removeNetwork takes the gateway network from a speaker without peers, and the router with it.
 func (s bgpSpeakers) removeNetwork(ctx context.Context, c neutron.Caller, id, network string) error {
 	return s.change(ctx, c, id, func(_ *operation, b *neutron.BGPSpeaker) error {
 		i := slices.Index(b.NetworkIDs, network)
-		if i < 0 {
+		switch {
+		case i < 0:
 			return neutron.Errorf(neutron.NotFound, "BgpSpeakerNetworkNotAssociated", "Network %s is not associated with BGP speaker %s.", network, id)
+		case len(b.PeerIDs) > 0:
+			return conflict("BgpSpeakerInUse", "BGP Speaker %s is still associated with bgp peers.", id)
 		}
-		b.NetworkIDs = slices.Delete(slices.Clone(b.NetworkIDs), i, i+1)
+		b.NetworkIDs, b.RouterID = slices.Delete(slices.Clone(b.NetworkIDs), i, i+1), ""
 		return nil
 	})
+}
+
+// leaveSpeakers takes a network that is deleted from speakers. One with peers keeps its router.
+func (o *operation) leaveSpeakers(network string) error {
+	for _, id := range schema.BGPSpeakers.Referrers(o.tx, "network", network) {
+		old, err := schema.BGPSpeakers.Get(o.tx, id)
+		if err != nil {
+			return err
+		}
+		b := *old
+		b.NetworkIDs = slices.DeleteFunc(slices.Clone(b.NetworkIDs), func(n string) bool { return n == network })
+		if len(b.PeerIDs) == 0 {
+			b.RouterID = ""
+		}
+		if err := o.putSpeaker(&b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *operation) createBGPPeer(_ context.Context, v neutron.Values) (*neutron.BGPPeer, error) {
@@ -158,10 +293,37 @@ func (s bgpPeers) update(ctx context.Context, c neutron.Caller, id string, v neu
 			return nil
 		}
 		return p.SetPassword(v)
-	}, put(schema.BGPPeers))
+	}, func(o *operation, p *neutron.BGPPeer) error {
+		if err := schema.BGPPeers.Put(o.tx, p); err != nil {
+			return err
+		}
+		return o.changeSpeakerOf(id, (*operation).deriveBGP)
+	})
 }
 
-// delete deletes a peer, and takes it from its speakers.
+// delete deletes a peer, and takes it from its speaker.
 func (s bgpPeers) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return s.remove(ctx, c, id, ifMatch, drop(schema.BGPPeers))
+	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.BGPPeer) error {
+		err := o.changeSpeakerOf(id, func(o *operation, old *neutron.BGPSpeaker) error {
+			b := *old
+			b.PeerIDs = slices.DeleteFunc(slices.Clone(b.PeerIDs), func(one string) bool { return one == id })
+			return o.putSpeaker(&b)
+		})
+		if err != nil {
+			return err
+		}
+		return schema.BGPPeers.Delete(o.tx, id)
+	})
+}
+
+// changeSpeakerOf calls f with the speaker that has a peer, if there is one.
+func (o *operation) changeSpeakerOf(peer string, f func(o *operation, b *neutron.BGPSpeaker) error) error {
+	for _, id := range schema.BGPSpeakers.Referrers(o.tx, "peer", peer) {
+		b, err := schema.BGPSpeakers.Get(o.tx, id)
+		if err != nil {
+			return err
+		}
+		return f(o, b)
+	}
+	return nil
 }

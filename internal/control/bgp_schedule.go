@@ -3,37 +3,106 @@ package control
 import (
 	"context"
 
+	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
 )
 
-// BGPSchedule returns the operations on the speakers of dynamic-routing agents (neutron-api §9). No
-// host runs such an agent: none has a speaker, and each is refused one as an agent of another kind.
+// BGPSchedule returns the operations on the speakers of dynamic-routing agents (neutron-api §9,
+// services §6.1). A speaker is on the host that runs its container, and clients cannot move it.
 func (s *Service) BGPSchedule() AgentSchedule[neutron.BGPSpeaker] {
 	refuse := func(rule string) func(ctx context.Context, c neutron.Caller, agentID, id string) error {
-		return func(ctx context.Context, c neutron.Caller, agentID, _ string) error {
-			if err := s.findAgent(ctx, c, rule, agentID); err != nil {
+		return func(ctx context.Context, c neutron.Caller, agentID, id string) error {
+			if _, err := s.agentFor(ctx, c, rule, agentID); err != nil {
 				return err
 			}
-			return neutron.Errorf(neutron.NotFound, "DrAgentInvalid", "BgpDrAgent %s is invalid or has been disabled.", agentID)
+			return conflict("BgpSpeakerScheduled", "BGP speakers are given to hosts by the server, where their routers' uplinks are: "+
+				"agent %s and speaker %s cannot be joined or parted by clients.", agentID, id)
 		}
 	}
 	return AgentSchedule[neutron.BGPSpeaker]{
 		List: func(ctx context.Context, c neutron.Caller, agentID string) ([]*neutron.BGPSpeaker, error) {
-			return nil, s.findAgent(ctx, c, "list_bgp_speaker_on_dragent", agentID)
+			a, err := s.agentFor(ctx, c, "list_bgp_speaker_on_dragent", agentID)
+			if err != nil || a.function != schema.BGPAgent {
+				return nil, err
+			}
+			snap, err := s.view(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return speakersAt(snap, a.host.ID), nil
 		},
 		Add: refuse("add_bgp_speaker_to_dragent"), Remove: refuse("remove_bgp_speaker_from_dragent"),
-		Agents: func(_ context.Context, c neutron.Caller, _ string) ([]*neutron.AgentView, error) {
-			return nil, neutron.AuthorizeAdmin(c, "list_dragent_hosting_bgp_speaker")
-		},
+		Agents: s.agentsOfSpeaker,
 	}
 }
 
-// findAgent reports whether the caller may do something with an agent that is there; rule is the
-// name of its policy.
-func (s *Service) findAgent(ctx context.Context, c neutron.Caller, rule, id string) error {
-	if err := neutron.AuthorizeAdmin(c, rule); err != nil {
-		return err
+// agentsOfSpeaker returns the agent of the host that runs a speaker, if one does.
+func (s *Service) agentsOfSpeaker(ctx context.Context, c neutron.Caller, id string) ([]*neutron.AgentView, error) {
+	if err := neutron.AuthorizeAdmin(c, "list_dragent_hosting_bgp_speaker"); err != nil {
+		return nil, err
 	}
-	_, err := agents{s}.show(ctx, c, id)
-	return err
+	snap, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := schema.BGPSpeakers.Peek(snap, id)
+	if !ok {
+		return nil, nil
+	}
+	host := hostOfSpeaker(snap, b)
+	h, ok := schema.Hosts.Peek(snap, host)
+	if !ok {
+		return nil, nil
+	}
+	return []*neutron.AgentView{agents{s}.answer(snap, agent{schema.AgentID(host, schema.BGPAgent), h, schema.BGPAgent})}, nil
+}
+
+// hostOfSpeaker returns the host that runs a speaker's container, or "".
+func hostOfSpeaker(r records.Reader, b *neutron.BGPSpeaker) string {
+	if b.RouterID == "" {
+		return ""
+	}
+	if c, ok := schema.ContainerBindings.Peek(r, translate.BGPContainer(b.RouterID)); ok {
+		return c.HostID
+	}
+	return ""
+}
+
+// speakersAt returns the speakers whose containers a host runs, in order of ids.
+func speakersAt(r records.Reader, host string) []*neutron.BGPSpeaker {
+	var all []*neutron.BGPSpeaker
+	for b := range schema.BGPSpeakers.All(r) {
+		if hostOfSpeaker(r, b) == host {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// bgpConfiguration returns what the dynamic-routing agent of a host says of its work.
+func bgpConfiguration(r records.Reader, host string) map[string]any {
+	speakers, peers, routes := 0, 0, 0
+	for _, b := range speakersAt(r, host) {
+		speakers, peers = speakers+1, peers+len(b.PeerIDs)
+		for state := range schema.BGPStates.By(r, "router", b.RouterID) {
+			for i := range state.Peers {
+				routes += state.Peers[i].Advertised
+			}
+		}
+	}
+	return map[string]any{"bgp_speakers": speakers, "bgp_peers": peers, "advertise_routes": routes}
+}
+
+// agentFor finds an agent if the caller may do something with it; rule is the name of the policy.
+func (s *Service) agentFor(ctx context.Context, c neutron.Caller, rule, id string) (agent, error) {
+	if err := neutron.AuthorizeAdmin(c, rule); err != nil {
+		return agent{}, err
+	}
+	snap, err := s.view(ctx)
+	if err != nil {
+		return agent{}, err
+	}
+	return agents{s}.find(snap, c, id)
 }

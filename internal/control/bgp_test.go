@@ -2,19 +2,25 @@ package control_test
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"heddle/internal/control"
+	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 )
 
-func (w *world) bgpSpeaker(version int, networks ...string) *neutron.BGPSpeaker {
+// bgpSpeaker makes a speaker with gateway networks.
+func (w *world) bgpSpeaker(networks ...string) *neutron.BGPSpeaker {
 	w.t.Helper()
-	b := must[*neutron.BGPSpeaker](w, w.admin, neutron.BGPSpeakers, fmt.Sprintf(`{"local_as":4200000000,"ip_version":%d}`, version))
+	b := must[*neutron.BGPSpeaker](w, w.admin, neutron.BGPSpeakers, `{"local_as":4200000000,"ip_version":4}`)
 	for _, n := range networks {
 		if err := w.BGPSpeakers().AddNetwork(w.t.Context(), w.admin, b.ID, n); err != nil {
 			w.t.Fatal(err)
@@ -44,19 +50,222 @@ func (w *world) announces(what string, speaker *neutron.BGPSpeaker, want ...stri
 	}
 }
 
-// bgpPool makes a pool in an address scope: that given or, if it is "", a new one.
-func (w *world) bgpPool(version int, prefix, scope string) (pool, in string) {
+// speaker makes the speaker of a router.
+func (w *world) speaker(router string) *neutron.BGPSpeaker {
 	w.t.Helper()
-	if scope == "" {
-		scope = must[*neutron.AddressScopeView](w, w.admin, neutron.AddressScopes, fmt.Sprintf(`{"ip_version":%d}`, version)).ID
-	}
-	return w.pool(w.admin, `"prefixes":["`+prefix+`"],"address_scope_id":"`+scope+`"`).ID, scope
+	return must[*neutron.BGPSpeaker](w, w.admin, neutron.BGPSpeakers, `{"local_as":64512,"ip_version":4,"logical_router":"`+router+`"}`)
 }
 
-func (w *world) pooledSubnet(network, pool string, version int, cidr string) string {
+// bgpPeer makes a peer, with a password unless that is "", and gives it to a speaker.
+func (w *world) bgpPeer(speaker, ip, password string) string {
 	w.t.Helper()
-	return must[*neutron.SubnetView](w, w.admin, neutron.Subnets,
-		fmt.Sprintf(`{"network_id":%q,"ip_version":%d,"cidr":%q,"subnetpool_id":%q}`, network, version, cidr, pool)).ID
+	auth := `"auth_type":"none"`
+	if password != "" {
+		auth = `"auth_type":"md5","password":"` + password + `"`
+	}
+	id := must[*neutron.BGPPeer](w, w.admin, neutron.BGPPeers, `{"peer_ip":"`+ip+`","remote_as":65001,`+auth+`}`).ID
+	if err := w.BGPSpeakers().AddPeer(w.t.Context(), w.admin, speaker, id); err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
+// describeBGP tells what a router's speaker has to do, each object of it in a line.
+func (w *world) describeBGP(router string) []string {
+	w.t.Helper()
+	b := w.bundle(topology.RouterBGPOwner, router)
+	s := b.BgpSpeakers[0]
+	lines := []string{fmt.Sprintf("AS %d as %s, floating %t", s.ASNumber, s.Identifier, s.AnnouncesFloating), fmt.Sprintf("announces %v", s.Announced)}
+	for _, p := range b.BgpPeers {
+		i := slices.IndexFunc(s.Sessions, func(x topology.BgpSession) bool { return x.PeerID == p.ID })
+		lines = append(lines, fmt.Sprintf("peer %s AS %d %q from %s", p.Address, p.ASNumber, p.Password, s.Sessions[i].LocalAddress))
+	}
+	for _, r := range b.Routes {
+		lines = append(lines, fmt.Sprintf("route %s", r.DstSubnet))
+	}
+	for _, r := range b.Chains[0].Rules {
+		port := w.bundle(topology.ContainerOwner, translate.BGPContainer(router)).Ports[0].ID
+		lines = append(lines, "rule "+strings.ReplaceAll(r.String(), "port "+port, "the BGP speaker"))
+	}
+	var networks []string
+	for _, n := range b.BgpNetworks {
+		networks = append(networks, "network "+n.Subnet.String())
+	}
+	slices.Sort(networks)
+	return append(lines, networks...)
+}
+
+func (w *world) checkBGP(what, router string, want ...string) {
+	w.t.Helper()
+	if d := cmp.Diff(want, w.describeBGP(router)); d != "" {
+		w.t.Errorf("%s: -want +got\n%s", what, d)
+	}
+}
+
+// TestBGPFollowsRouter: what a speaker has to do follows the router, its ports and its routes, the
+// speaker and its peers, and nothing is left of it.
+func TestBGPFollowsRouter(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	changeRouter := func(text string) {
+		t.Helper()
+		if _, err := w.change(w.admin, neutron.Routers, w.routerID, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	by := w.gatewayOf(w.routerID, 0, 4)
+	s := w.speaker(w.routerID)
+	if _, there := schema.Bundles.Peek(must2(w.db.View(t.Context())), topology.RouterBGPOwner+"/"+w.routerID); there {
+		t.Error("a speaker without peers means something to packets")
+	}
+	peer := w.bgpPeer(s.ID, "203.0.113.200", "secret")
+	common := []string{
+		"peer 203.0.113.200 AS 65001 \"secret\" from " + by,
+		"route 203.0.113.200/32",
+		"rule redirect to the BGP speaker TCP, from 203.0.113.200, to port 179, unfragmented",
+		"rule redirect to the BGP speaker TCP, from 203.0.113.200, from port 179, unfragmented",
+	}
+	want := func(announces string, networks ...string) []string {
+		return slices.Concat([]string{"AS 64512 as " + by + ", floating false", "announces [" + announces + "]"}, common, networks)
+	}
+	w.checkBGP("with a peer", w.routerID, want("10.0.0.0/24", "network 10.0.0.0/24")...)
+
+	port := w.addInterface(w.routerID, w.subnet(w.network(`{}`).ID, `"ip_version":4,"cidr":"10.1.0.0/24"`).ID)
+	w.checkBGP("with another interface", w.routerID, want("10.0.0.0/24 10.1.0.0/24", "network 10.0.0.0/24", "network 10.1.0.0/24")...)
+	changeRouter(`{"routes":[{"destination":"172.16.0.0/16","nexthop":"10.1.0.9"}]}`)
+	all := []string{"network 10.0.0.0/24", "network 10.1.0.0/24", "network 172.16.0.0/16"}
+	w.checkBGP("with an extra route", w.routerID, want("10.0.0.0/24 10.1.0.0/24 172.16.0.0/16", all...)...)
+	if _, err := w.change(w.admin, neutron.Ports, port, `{"admin_state_up":false}`); err != nil {
+		t.Fatal(err)
+	}
+	w.checkBGP("with an interface that is down", w.routerID, want("10.0.0.0/24", all...)...)
+	if _, err := w.change(w.admin, neutron.BGPSpeakers, s.ID, `{"advertise_tenant_networks":false}`); err != nil {
+		t.Fatal(err)
+	}
+	w.checkBGP("without networks", w.routerID, want("", all...)...)
+	if _, err := w.change(w.admin, neutron.BGPSpeakers, s.ID, `{"advertise_tenant_networks":true}`); err != nil {
+		t.Fatal(err)
+	}
+	changeRouter(`{"admin_state_up":false}`)
+	w.checkBGP("with a router that is down", w.routerID, want("", all...)...)
+	changeRouter(`{"admin_state_up":true}`)
+	if _, err := w.change(w.admin, neutron.BGPPeers, peer, `{"password":"other"}`); err != nil {
+		t.Fatal(err)
+	}
+	common[0] = "peer 203.0.113.200 AS 65001 \"other\" from " + by
+	w.checkBGP("with another password", w.routerID, want("10.0.0.0/24", all...)...)
+	changeRouter(`{"routes":[]}`)
+	if _, err := w.Routers().RemoveInterface(t.Context(), w.admin, w.routerID, neutron.InterfaceRequest{PortID: port}); err != nil {
+		t.Fatal(err)
+	}
+	w.checkBGP("as it was", w.routerID, want("10.0.0.0/24", "network 10.0.0.0/24")...)
+	changeRouter(`{"external_gateway_info":null}`)
+	common = append([]string{"peer 203.0.113.200 AS 65001 \"other\" from invalid IP"}, common[2:]...)
+	w.checkBGP("without a way to the peer", w.routerID,
+		slices.Concat([]string{"AS 64512 as invalid IP, floating false", "announces [10.0.0.0/24]"}, common, []string{"network 10.0.0.0/24"})...)
+
+	changeRouter(`{"external_gateway_info":{"network_id":"` + w.external + `","external_fixed_ips":[{"ip_address":"` + by + `"}]}}`)
+	if err := w.remove(w.admin, neutron.BGPSpeakers, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.remove(w.admin, neutron.BGPPeers, peer); err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range w.dump() {
+		if strings.Contains(kv, "bgp") || strings.Contains(kv, topology.ContainerBGP) {
+			t.Errorf("left: %s", kv)
+		}
+	}
+	w.verifyStore()
+}
+
+// TestBGPContainer: the container of a router's speaker runs where the router's uplinks are. Its
+// link is apart from that of the container for health checks, whichever comes first.
+func TestBGPContainer(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"speaker", "monitor"} {
+		w := behindRouter(inMemory(t))
+		b := &balanced{w, nil}
+		steps := map[string]func(){
+			"speaker": func() { w.bgpPeer(w.speaker(w.routerID).ID, "203.0.113.200", "") },
+			"monitor": func() {
+				h := b.make(neutron.V1HealthMonitors, `{"type":"TCP","delay":3,"timeout":2,"max_retries":2}`).(*neutron.HealthMonitorView)
+				b.make(neutron.V1Pools, `{"subnet_id":"`+w.subnetID+`","protocol":"TCP","lb_method":"ROUND_ROBIN","health_monitors":["`+h.ID+`"]}`)
+			},
+		}
+		steps[first]()
+		delete(steps, first)
+		for _, rest := range steps {
+			rest()
+		}
+		link := func(container string) netip.Prefix {
+			return w.bundle(topology.ContainerOwner, container).Ports[0].PortSubnet[0].Masked()
+		}
+		bgp, lb := link(translate.BGPContainer(w.routerID)), link(translate.LBContainer(w.routerID))
+		if bgp.Overlaps(lb) {
+			t.Errorf("%s first: links %s and %s", first, bgp, lb)
+		}
+		if _, err := w.change(w.admin, neutron.Routers, w.routerID, `{"name":"other"}`); err != nil {
+			t.Fatal(err)
+		}
+		if b, l := link(translate.BGPContainer(w.routerID)), link(translate.LBContainer(w.routerID)); b != bgp || l != lb {
+			t.Errorf("%s first: links %s and %s have become %s and %s", first, bgp, lb, b, l)
+		}
+		c := w.bundle(topology.ContainerOwner, translate.BGPContainer(w.routerID))
+		sc := c.ServiceContainers[0]
+		if sc.ServiceType != topology.ContainerBGP || sc.ConfigurationID != w.routerID || sc.PortID != c.Ports[0].ID || c.Ports[0].TunnelKey == 0 || len(c.Routes) > 0 {
+			t.Errorf("container %+v with port %+v and routes %v", sc, c.Ports[0], c.Routes)
+		}
+		if g := c.ServiceContainerGroups[0]; g.ID != sc.ServiceGroupID || g.PortGroupID != w.bundle("router", w.routerID).PortGroups[0].ID {
+			t.Errorf("group %+v", g)
+		}
+		w.verifyStore()
+	}
+}
+
+// TestGatewayNetworks: a gateway network gives a speaker the router with the gateway address of its
+// subnet, else the only one with a gateway there.
+func TestGatewayNetworks(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	add := func(s *neutron.BGPSpeaker, network string) error {
+		return w.BGPSpeakers().AddNetwork(t.Context(), w.admin, s.ID, network)
+	}
+	routerOf := func(s *neutron.BGPSpeaker) string {
+		return must2(w.BGPSpeakers().Show(t.Context(), w.admin, s.ID)).RouterID
+	}
+	a, b := w.bgpSpeaker(), w.bgpSpeaker()
+	out := w.externalNetwork("203.0.113.0/24")
+	if err := add(a, out); err == nil || !strings.Contains(err.Error(), "0 routers have a gateway on network") {
+		t.Errorf("a network without routers: %v", err)
+	}
+	one := w.routerTo(w.admin, out)
+	if err := add(a, out); err != nil || routerOf(a) != one {
+		t.Errorf("a network with one router: %v", err)
+	}
+	w.expect(add(a, out), "BgpSpeakerNetworkBindingError: Network "+out+" is already bound to BgpSpeaker "+a.ID+".")
+	w.expect(add(b, out), "RouterInUse: Router "+one+" is already associated with bgp speaker "+a.ID+".")
+	w.routerTo(w.admin, out)
+	if err := add(b, out); err == nil || !strings.Contains(err.Error(), "2 routers have a gateway on network") {
+		t.Errorf("a network with two routers: %v", err)
+	}
+	owner := w.routerTo(w.admin, "")
+	subnet := slices.Collect(schema.Subnets.By(must2(w.db.View(t.Context())), "network", out))[0].ID
+	w.addInterface(owner, subnet)
+	if err := add(b, out); err != nil || routerOf(b) != owner {
+		t.Errorf("a network whose gateway address a router has: %v", err)
+	}
+	w.bgpPeer(b.ID, "203.0.113.77", "")
+	w.expect(w.BGPSpeakers().RemoveNetwork(t.Context(), w.admin, b.ID, out), "BgpSpeakerInUse: BGP Speaker "+b.ID+" is still associated with bgp peers.")
+	if err := w.BGPSpeakers().RemoveNetwork(t.Context(), w.admin, a.ID, out); err != nil || routerOf(a) != "" {
+		t.Errorf("a network that is taken away: %v", err)
+	}
+	bare := w.adminNetwork(`{"router:external":true}`)
+	w.expect(add(a, bare), "NoSubnetInNetwork: No subnets in the network: "+bare+".")
+	w.expect(add(a, w.adminNetwork(`{}`)), "NetworkTypeInvalid: Only external network can be specified.")
+	without := must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+bare+`","ip_version":4,"cidr":"198.51.100.0/24","gateway_ip":null}`).ID
+	w.expect(add(a, bare), "NoGatewayIpOnSubnet: No gateway IP on subnet: "+without+".")
+	w.verifyStore()
 }
 
 func (w *world) adminNetwork(text string) string {
@@ -76,12 +285,15 @@ func (w *world) gatewayOf(router string, gateway, version int) string {
 	return ""
 }
 
-// TestAdvertisedFloatingIPs: floating IPs are announced by the gateway of the router that serves
-// them, while it does, on gateway networks of speakers of IPv4 alone.
+// TestAdvertisedFloatingIPs: speakers with a gateway network announce the floating IPs of their
+// router.
 func TestAdvertisedFloatingIPs(t *testing.T) {
 	t.Parallel()
 	w := behindRouter(inMemory(t))
-	b, six, other := w.bgpSpeaker(4, w.external), w.bgpSpeaker(6, w.external), w.bgpSpeaker(4, w.externalNetwork("198.51.100.0/24"))
+	b := w.bgpSpeaker(w.external)
+	elsewhere := w.externalNetwork("198.51.100.0/24")
+	w.routerTo(w.member, elsewhere)
+	other := w.bgpSpeaker(elsewhere)
 	w.announces("without floating IPs", b)
 	p := w.port(w.tenant, "")
 	f, unused := w.floatingIP(""), w.floatingIP("")
@@ -89,7 +301,6 @@ func TestAdvertisedFloatingIPs(t *testing.T) {
 	w.update(f.ID, `{"port_id":"`+p.ID+`"}`)
 	route := f.FloatingIPAddress.String() + "/32 via " + w.gatewayOf(w.routerID, 0, 4)
 	w.announces("associated", b, route)
-	w.announces("by a speaker of IPv6", six)
 	w.announces("by a speaker of another network", other)
 
 	forwarded, q := w.floatingIP(""), w.port(w.tenant, "")
@@ -123,95 +334,66 @@ func TestAdvertisedFloatingIPs(t *testing.T) {
 	w.announces("without the port", b, forwarded.FloatingIPAddress.String()+"/32 via "+w.gatewayOf(w.routerID, 0, 4))
 }
 
-// TestAdvertisedNetworks: subnets behind routers are announced where their address scope is that of
-// the gateway's, each IP version by its own speakers.
+// TestAdvertisedNetworks: a speaker with peers announces its router's networks and extra routes by
+// each address that peers see, and no network by an address in it.
 func TestAdvertisedNetworks(t *testing.T) {
 	t.Parallel()
-	w := inMemory(t)
-	outside4, scope4 := w.bgpPool(4, "203.0.112.0/20", "")
-	outside6, scope6 := w.bgpPool(6, "2001:db8::/48", "")
-	inside4, _ := w.bgpPool(4, "10.0.0.0/16", scope4)
-	inside6, _ := w.bgpPool(6, "2001:db8:1::/48", scope6)
-	foreign4, foreign := w.bgpPool(4, "10.1.0.0/16", "")
-	ext := w.adminNetwork(`{"router:external":true}`)
-	w.pooledSubnet(ext, outside4, 4, "203.0.113.0/24")
-	w.pooledSubnet(ext, outside6, 6, "2001:db8:0:1::/64")
-	router := w.routerTo(w.admin, ext)
-	lan := w.adminNetwork(`{}`)
-	subnet4, subnet6 := w.pooledSubnet(lan, inside4, 4, "10.0.5.0/24"), w.pooledSubnet(lan, inside6, 6, "2001:db8:1:5::/64")
-	w.addInterface(router, w.pooledSubnet(w.adminNetwork(`{}`), foreign4, 4, "10.1.5.0/24"))
-	w.addInterface(router, w.subnet(w.network(`{}`).ID, `"ip_version":4,"cidr":"10.2.0.0/24"`).ID)
-
-	four, six := w.bgpSpeaker(4, ext), w.bgpSpeaker(6, ext)
-	w.announces("subnets of another scope and of none", four)
-	w.addInterface(router, subnet4)
-	w.addInterface(router, subnet6)
-	by4, by6 := w.gatewayOf(router, 0, 4), w.gatewayOf(router, 0, 6)
-	w.announces("of the scope", four, "10.0.5.0/24 via "+by4)
-	w.announces("of IPv6", six, "2001:db8:1:5::/64 via "+by6)
-
-	inner := w.routerTo(w.admin, "")
-	w.addInterface(inner, w.pooledSubnet(lan, inside4, 4, "10.0.6.0/24"))
-	w.announces("behind a router without a gateway", four, "10.0.5.0/24 via "+by4)
-	second := w.routerTo(w.admin, ext)
-	w.addInterface(second, w.pooledSubnet(w.adminNetwork(`{}`), inside4, 4, "10.0.4.0/24"))
-	w.announces("of two routers", four, "10.0.4.0/24 via "+w.gatewayOf(second, 0, 4), "10.0.5.0/24 via "+by4)
-	if err := w.remove(w.admin, neutron.Routers, second); err == nil {
-		t.Error("a router with an interface was deleted")
-	}
-
-	if _, err := w.change(w.admin, neutron.BGPSpeakers, six.ID, `{"advertise_tenant_networks":false}`); err != nil {
+	w := behindRouter(inMemory(t))
+	second := w.subnet(w.network(`{}`).ID, `"ip_version":4,"cidr":"10.1.0.0/24"`).ID
+	w.addInterface(w.routerID, second)
+	w.addInterface(w.routerID, w.subnet(w.network(`{}`).ID, `"ip_version":6,"cidr":"2001:db8::/64"`).ID)
+	if _, err := w.change(w.admin, neutron.Routers, w.routerID, `{"routes":[{"destination":"172.16.0.0/16","nexthop":"10.0.0.9"}]}`); err != nil {
 		t.Fatal(err)
 	}
-	w.announces("switched off", six)
-	w.announces("by a speaker whose flag is another's", four, "10.0.4.0/24 via "+w.gatewayOf(second, 0, 4), "10.0.5.0/24 via "+by4)
-	if err := w.BGPSpeakers().RemoveNetwork(t.Context(), w.admin, four.ID, ext); err != nil {
-		t.Fatal(err)
-	}
-	w.announces("without gateway networks", four)
-
-	// A second gateway of the first router, in the other scope.
-	out := w.adminNetwork(`{"router:external":true}`)
-	otherPool, _ := w.bgpPool(4, "198.51.100.0/24", foreign)
-	w.pooledSubnet(out, otherPool, 4, "198.51.100.0/25")
-	if _, err := w.Routers().AddGateways(t.Context(), w.admin, router, []*neutron.GatewayRequest{{NetworkID: out}}); err != nil {
-		t.Fatal(err)
-	}
-	both := w.bgpSpeaker(4, ext, out)
-	w.announces("of two scopes", both, "10.0.4.0/24 via "+w.gatewayOf(second, 0, 4), "10.0.5.0/24 via "+by4, "10.1.5.0/24 via "+w.gatewayOf(router, 1, 4))
+	s, by := w.speaker(w.routerID), w.gatewayOf(w.routerID, 0, 4)
+	w.announces("without peers", s)
+	w.bgpPeer(s.ID, "203.0.113.200", "")
+	w.announces("with one", s, "10.0.0.0/24 via "+by, "10.1.0.0/24 via "+by, "172.16.0.0/16 via "+by)
+	w.bgpPeer(s.ID, "10.1.0.50", "")
+	w.announces("with one inside too", s, "10.0.0.0/24 via 10.1.0.1", "10.0.0.0/24 via "+by, "10.1.0.0/24 via "+by, "172.16.0.0/16 via 10.1.0.1", "172.16.0.0/16 via "+by)
+	w.floatingIP(`"port_id":"` + w.port(w.tenant, "").ID + `"`)
+	w.announces("with a floating IP but no gateway network", s, "10.0.0.0/24 via 10.1.0.1", "10.0.0.0/24 via "+by, "10.1.0.0/24 via "+by, "172.16.0.0/16 via 10.1.0.1", "172.16.0.0/16 via "+by)
 }
 
-// TestBGPSpeakersLosePeersAndNetworks: what is deleted is no speaker's any more.
+// TestBGPSpeakersLosePeersAndNetworks: what is deleted is the speaker's no more. A speaker with
+// peers keeps the router that its network has given it.
 func TestBGPSpeakersLosePeersAndNetworks(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)
-	kept, dropped := w.adminNetwork(`{}`), w.adminNetwork(`{}`)
-	a, b := w.bgpSpeaker(4, kept, dropped), w.bgpSpeaker(6, dropped)
-	peer := must[*neutron.BGPPeer](w, w.admin, neutron.BGPPeers, `{"peer_ip":"192.0.2.1","remote_as":65000,"auth_type":"none"}`)
-	for _, s := range []*neutron.BGPSpeaker{a, b} {
-		if err := w.BGPSpeakers().AddPeer(t.Context(), w.admin, s.ID, peer.ID); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.remove(w.admin, neutron.BGPPeers, peer.ID); err != nil {
+	out := w.externalNetwork("203.0.113.0/24")
+	router := w.routerTo(w.admin, out)
+	s := w.bgpSpeaker(out)
+	kept, dropped := w.bgpPeer(s.ID, "203.0.113.200", ""), w.bgpPeer(s.ID, "203.0.113.201", "")
+	if err := w.remove(w.admin, neutron.BGPPeers, dropped); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.remove(w.admin, neutron.Networks, dropped); err != nil {
+	if got := w.bundle(topology.RouterBGPOwner, router).BgpPeers; len(got) != 1 || got[0].ID != kept {
+		t.Errorf("peers %+v, want %s alone", got, kept)
+	}
+	if !w.bundle(topology.RouterBGPOwner, router).BgpSpeakers[0].AnnouncesFloating {
+		t.Error("floating IPs are not announced")
+	}
+	if _, err := w.change(w.admin, neutron.Routers, router, `{"external_gateway_info":null}`); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[string][]string{a.ID: {kept}, b.ID: nil} {
-		s, err := w.BGPSpeakers().Show(t.Context(), w.admin, id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Join(s.NetworkIDs, " ") != strings.Join(want, " ") || len(s.PeerIDs) > 0 {
-			t.Errorf("speaker of networks %v and peers %v, want %v and none", s.NetworkIDs, s.PeerIDs, want)
-		}
-	}
-	if err := w.remove(w.admin, neutron.BGPSpeakers, a.ID); err != nil {
+	if err := w.remove(w.admin, neutron.Networks, out); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.remove(w.admin, neutron.Networks, kept); err != nil {
+	got := must2(w.BGPSpeakers().Show(t.Context(), w.admin, s.ID))
+	if len(got.NetworkIDs) > 0 || got.RouterID != router || len(got.PeerIDs) != 1 {
+		t.Errorf("speaker %+v, want router %s, a peer and no networks", got, router)
+	}
+	if w.bundle(topology.RouterBGPOwner, router).BgpSpeakers[0].AnnouncesFloating {
+		t.Error("floating IPs are announced without a gateway network")
+	}
+	if err := w.remove(w.admin, neutron.BGPPeers, kept); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(w.remove(w.admin, neutron.Routers, router), "RouterInUse: Router "+router+" is associated with bgp speaker "+s.ID+".")
+	if err := w.remove(w.admin, neutron.BGPSpeakers, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.remove(w.admin, neutron.Routers, router); err != nil {
 		t.Fatal(err)
 	}
 	w.verifyStore()
@@ -236,7 +418,7 @@ func BenchmarkAdvertisedRoutes(b *testing.B) {
 				router := w.routerTo(w.member, out)
 				w.addInterface(router, w.subnet(w.network(`{}`).ID, `"ip_version":4,"cidr":"10.0.0.0/24"`).ID)
 			}
-			s := w.bgpSpeaker(4, r.external)
+			s := w.bgpSpeaker(r.external)
 			for b.Loop() {
 				if n := len(w.announced(s)); n != 100 {
 					b.Fatalf("%d routes, want 100", n)

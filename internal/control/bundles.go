@@ -44,6 +44,8 @@ const (
 	kindVIP           = "vip"
 	kindRouterLB      = "router-lb" // by the id of the router
 
+	kindRouterBGP = topology.RouterBGPOwner
+
 	kindAddressGroup = "address-group"
 	kindAddressBlock = "address-block"
 )

@@ -155,8 +155,12 @@ func (o *operation) deriveRouterLB(router string) error {
 	if err != nil {
 		return err
 	}
+	space, err := o.linkSpace(subnets, container, translate.BGPContainer(router))
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(vips, netip.Addr.Compare)
-	return o.putContainer(translate.RouterLoadBalancerContainer(router, subnets, slices.Compact(vips)))
+	return o.putContainer(translate.RouterLoadBalancerContainer(router, space, slices.Compact(vips)))
 }
 
 // subnetsOfRouter returns the subnets that a router is on.

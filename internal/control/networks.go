@@ -135,6 +135,11 @@ func (o *operation) deriveFromNetwork(old, n *neutron.Network, subnets []*neutro
 			return later, err
 		}
 	}
+	if n.External != old.External {
+		if err := o.followBGPOn(subnets); err != nil {
+			return later, err
+		}
+	}
 	switch {
 	case n.AdminStateUp == old.AdminStateUp:
 	case n.Routed():

@@ -195,7 +195,7 @@ func (o steps) deleteNetwork(id string) (done bool, err error) {
 	if done, err := o.removePolicies(id, room-len(subnets)); err != nil || !done {
 		return false, err
 	}
-	if err := o.dropBundle(kindNetwork, id); err != nil {
+	if err := errors.Join(o.dropBundle(kindNetwork, id), o.leaveSpeakers(id)); err != nil {
 		return false, err
 	}
 	return true, schema.Networks.Delete(o.tx, id)

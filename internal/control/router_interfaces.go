@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"heddle/internal/control/translate"
@@ -237,7 +238,7 @@ func (e routerEdit) putInterface(p *neutron.Port, n *neutron.Network, subnets []
 	}
 	v := interfaceView(e.r, p, x.SubnetIDs)
 	v.SubnetID = x.SubnetIDs[len(x.SubnetIDs)-1]
-	return v, e.deriveRoutesBy(e.r, subnets)
+	return v, errors.Join(e.deriveRoutesBy(e.r, subnets), e.followBGP(e.r.ID))
 }
 
 // deriveRoutesBy rewrites the routes of a router if a next hop is on one of the subnets: it may

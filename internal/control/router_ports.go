@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -123,7 +124,7 @@ func (o *operation) derivePortOfRouter(old, p *neutron.Port) error {
 		return err
 	}
 	if reflect.DeepEqual(p.FixedIPs, old.FixedIPs) {
-		return o.deriveRouterPort(had)
+		return errors.Join(o.deriveRouterPort(had), o.followBGP(had.RouterID))
 	}
 	x := *had
 	x.SubnetIDs = subnetsOf(p)
@@ -133,7 +134,7 @@ func (o *operation) derivePortOfRouter(old, p *neutron.Port) error {
 	if err := schema.RouterPorts.Put(o.tx, &x); err != nil {
 		return err
 	}
-	if err := o.deriveRouterPort(&x); err != nil || len(r.Routes) == 0 {
+	if err := errors.Join(o.deriveRouterPort(&x), o.followBGP(x.RouterID)); err != nil || len(r.Routes) == 0 {
 		return err
 	}
 	return o.deriveRouter(r)
@@ -193,7 +194,7 @@ func (o *operation) deriveRouterPortAt(portID string) error {
 	if err != nil {
 		return err
 	}
-	return o.deriveRouterPort(x)
+	return errors.Join(o.deriveRouterPort(x), o.followBGP(x.RouterID))
 }
 
 // deriveRouterPortsOn is deriveRouterPorts of several subnets. It returns those with pending work.

@@ -185,7 +185,7 @@ func (s routers) remove(o *operation, id string, ifMatch *int64) error {
 	if using := interfacesOf(o.tx, id); len(using) > 0 {
 		return routerInUse(id, using)
 	}
-	if err := o.checkNoV1Pools(id, nil); err != nil {
+	if err := errors.Join(o.checkNoV1Pools(id, nil), o.checkNoSpeaker(id)); err != nil {
 		return err
 	}
 	r := *old
@@ -263,7 +263,7 @@ func (e routerEdit) put(gateways bool) error {
 	if err := schema.Routers.Put(e.tx, e.r); err != nil {
 		return err
 	}
-	if err := errors.Join(e.deriveRouter(e.r), e.followNDPProxy(proxied), e.deriveV1(e.r)); err != nil || !gateways {
+	if err := errors.Join(e.deriveRouter(e.r), e.followNDPProxy(proxied), e.deriveV1(e.r), e.followBGP(e.r.ID)); err != nil || !gateways {
 		return err
 	}
 	for _, g := range e.r.Gateways {

@@ -107,7 +107,13 @@ func (d *demo) showOutside(ctx context.Context, c *cast) error {
 	if err := d.showFirewall(ctx, c, w); err != nil {
 		return err
 	}
-	return d.showGatewayLost(ctx, c, w)
+	if err := d.showGatewayLost(ctx, c, w); err != nil {
+		return err
+	}
+	if err := d.showBGP(ctx, c, w); err != nil {
+		return fmt.Errorf("BGP: %w", err)
+	}
+	return nil
 }
 
 // externalNetwork is flat on the physical network. The client library has only the list of segments

@@ -2,19 +2,24 @@ package neutron
 
 import "net/netip"
 
-// BGPSpeaker is a BGP process of a cloud, which announces what is behind its gateway networks to
-// its peers (neutron-api §9). JSON names are those of services §6.
+// BGPSpeaker is the BGP speaker of a router, which announces what is behind the router to its peers
+// (services §6.1, neutron-api §9).
 type BGPSpeaker struct {
 	Standard
 	LocalAS   uint32 `json:"local_as"`
-	IPVersion int    `json:"ip_version"` // of what it announces
-	// AdvertisesFloatingIPs has the addresses of floating IPs announced, which are of IPv4.
+	IPVersion int    `json:"ip_version"` // 4
+	// RouterID is the router that it speaks for, "" as long as it has none. A router has one
+	// speaker at most.
+	RouterID string `json:"router_id,omitempty"`
+	// AdvertisesFloatingIPs has the addresses of the router's floating IPs announced, if the
+	// speaker has a gateway network.
 	AdvertisesFloatingIPs bool `json:"advertise_floating_ip_host_routes"`
-	// AdvertisesNetworks has the subnets announced that are in the address scope of a gateway
-	// network.
+	// AdvertisesNetworks has the networks of machines announced that the router is on, and the
+	// destinations of its extra routes.
 	AdvertisesNetworks bool     `json:"advertise_tenant_networks"`
-	PeerIDs            []string `json:"peers"`    // differ in their addresses
-	NetworkIDs         []string `json:"networks"` // the gateway networks
+	PeerIDs            []string `json:"peers"` // differ in their addresses; none is another speaker's
+	// NetworkIDs has the gateway network that has given the speaker its router, if one has.
+	NetworkIDs []string `json:"networks"`
 }
 
 // Types of a BGPPeer's authentication.
@@ -23,8 +28,8 @@ const (
 	BGPAuthMD5  = "md5" // RFC 2385
 )
 
-// BGPPeer is a router that speakers have sessions with (neutron-api §9). Any number of speakers may
-// have it.
+// BGPPeer is a router outside that a speaker has a session with (neutron-api §9). At most one
+// speaker has it.
 type BGPPeer struct {
 	Standard
 	PeerIP   netip.Addr `json:"peer_ip"`
@@ -75,6 +80,22 @@ func (p *BGPPeer) SetPassword(v Values) error {
 func (p *BGPPeer) checkPassword() error {
 	if p.Password == "" {
 		return Errorf(Invalid, "InvalidBgpPeerMd5Authentication", "A password must be supplied when using auth_type md5.")
+	}
+	return nil
+}
+
+// CheckBGPSpeaker refuses what speakers cannot announce.
+func CheckBGPSpeaker(b *BGPSpeaker) error {
+	if b.IPVersion != 4 {
+		return Errorf(Unsupported, "NotImplemented", "BGP speakers with ip_version %d are not supported: use 4.", b.IPVersion)
+	}
+	return nil
+}
+
+// CheckBGPSession refuses peers that speakers cannot have a session with.
+func CheckBGPSession(p *BGPPeer) error {
+	if !p.PeerIP.Is4() {
+		return Errorf(Unsupported, "NotImplemented", "BGP peers with IPv6 addresses, such as %s of peer %s, are not supported.", p.PeerIP, p.ID)
 	}
 	return nil
 }

@@ -19,15 +19,18 @@ func bgpSpeakerTable() *Table[BGPSpeaker] {
 		idColumn(std), nameColumn(std),
 		asNumberColumn("local_as", func(o *BGPSpeaker) uint32 { return o.LocalAS }),
 		row(Attribute{Name: "ip_version", Create: true, Default: asNull{}, Filter: true, Sort: true, Type: "integer",
-			Doc: "4 or 6, of what it announces", parse: numericIPVersion}, numberValue(func(o *BGPSpeaker) int64 { return int64(o.IPVersion) })),
+			Doc: "4, of what it announces; 6 is refused with 501", parse: numericIPVersion}, numberValue(func(o *BGPSpeaker) int64 { return int64(o.IPVersion) })),
+		row(Attribute{Name: "logical_router", Create: true, Filter: true, Sort: true, Type: "uuid",
+			Doc: "the router that it speaks for; add_gateway_network finds one too", parse: orNull(uuid)}, textOrNullValue(func(o *BGPSpeaker) string { return o.RouterID })),
+		row(Attribute{Name: "router_id", Create: true, Default: unset{}, Hidden: true, Type: "uuid", Doc: "the same as logical_router", parse: orNull(uuid)}, value[BGPSpeaker]{}),
 	}
 	project := projectColumns(std)
 	project[1].Attribute.Doc = "that of the admin who made it, whatever the request says"
 	return newTable(BGPSpeakers, append(append(cols, project...),
 		ids("peers", "at most 100; changed by add_bgp_peer and remove_bgp_peer", func(o *BGPSpeaker) []string { return o.PeerIDs }),
-		ids("networks", "at most 100; changed by add_gateway_network and remove_gateway_network", func(o *BGPSpeaker) []string { return o.NetworkIDs }),
-		advertise("advertise_floating_ip_host_routes", "whether get_advertised_routes has floating IPs", func(o *BGPSpeaker) bool { return o.AdvertisesFloatingIPs }),
-		advertise("advertise_tenant_networks", "whether get_advertised_routes has subnets", func(o *BGPSpeaker) bool { return o.AdvertisesNetworks }),
+		ids("networks", "at most one; changed by add_gateway_network and remove_gateway_network", func(o *BGPSpeaker) []string { return o.NetworkIDs }),
+		advertise("advertise_floating_ip_host_routes", "whether floating IPs of the router are announced, if the speaker has a gateway network", func(o *BGPSpeaker) bool { return o.AdvertisesFloatingIPs }),
+		advertise("advertise_tenant_networks", "whether the router's networks and extra routes are announced", func(o *BGPSpeaker) bool { return o.AdvertisesNetworks }),
 	))
 }
 

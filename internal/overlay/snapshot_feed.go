@@ -16,7 +16,7 @@ func tables(host string) []snapshot.Table {
 	requests := schema.TraceRequests.Source()
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
 	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
-		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, schema.MemberHealths, requests}
+		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, schema.MemberHealths, schema.LearnedRoutes, requests}
 }
 
 // feed brings the agent's parts to each new snapshot of the store.

@@ -34,6 +34,7 @@ type Options struct {
 	Weight    int                // the host's share of the containers; 0 = none that is new
 	Limit     int                // containers that the host runs at most; 0 = any number
 	HAProxy   string             // program; default haproxy, from PATH
+	Heddle    string             // program of SpeakerCommand; default this process's own
 	Log       *slog.Logger       // default: none
 }
 
@@ -49,9 +50,10 @@ type Agent struct {
 	health  *verdicts
 	figures figures
 
-	mu     sync.Mutex
-	model  *plan.Model
-	loaded bool
+	mu      sync.Mutex
+	model   *plan.Model
+	loaded  bool
+	earlier earlierRouting
 
 	running map[string]*runner // by container; of Run
 	net     *hostnet.Linux     // of the host; of Run
@@ -61,6 +63,8 @@ type Agent struct {
 type figures struct {
 	mu                sync.Mutex
 	states            map[string]topology.ContainerState // by container
+	routers           map[string]*topology.BgpState      // by container
+	learned           map[string]int                     // destinations, by container
 	restarts, reloads int
 }
 
@@ -68,7 +72,7 @@ type figures struct {
 func New(o Options) *Agent {
 	o.HAProxy, o.Log = cmp.Or(o.HAProxy, "haproxy"), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	a := &Agent{Part: task.NewPart("service containers"), opts: o, log: o.Log, wake: task.NewNotice(), model: plan.NewModel(), running: map[string]*runner{}}
-	a.figures.states = map[string]topology.ContainerState{}
+	a.figures.states, a.figures.routers, a.figures.learned = map[string]topology.ContainerState{}, map[string]*topology.BgpState{}, map[string]int{}
 	a.health = newVerdicts(&a.opts)
 	o.Objects.OnChange(a.changed)
 	a.announce()
@@ -83,6 +87,7 @@ func (a *Agent) announce() {
 	} else {
 		h.Lacks = append(h.Lacks, topology.ContainerHAProxy)
 	}
+	h.Kinds = append(h.Kinds, topology.ContainerBGP) // by this program itself
 	if err := a.opts.Reports.SetRecord(schema.ContainerHosts.KeyOf(h), h); err != nil {
 		a.log.Error("cannot report a record", "key", schema.ContainerHosts.KeyOf(h), "err", err)
 	}
@@ -106,6 +111,7 @@ func (a *Agent) changed(u snapshot.Update) {
 	if !a.loaded {
 		a.loaded = true
 		a.health.load(u.Next)
+		a.earlier.load(&a.opts, u.Next)
 	}
 	if concerns {
 		a.wake.Give()
@@ -120,7 +126,11 @@ func (a *Agent) desired() (containers []plan.Container, members map[string]bool,
 	if !a.loaded {
 		return nil, nil, false
 	}
-	return a.model.Containers(a.opts.HostID), a.model.Members(), true
+	containers = a.model.Containers(a.opts.HostID)
+	if a.opts.Reports.Suspended() { // another agent speaks for the routers of this host
+		containers = slices.DeleteFunc(containers, func(c plan.Container) bool { return c.Kind == topology.ContainerBGP })
+	}
+	return containers, a.model.Members(), true
 }
 
 // Run runs containers until ctx ends. They go on without the agent; see Cleanup.
@@ -141,6 +151,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer a.stopAll()
 	check, backoff := time.NewTicker(checkEvery), task.Backoff{Least: leastPause, Most: mostPause}
 	defer check.Stop()
+	place, suspended := time.NewTicker(lookAgain), false
+	defer place.Stop()
 	for {
 		var retry <-chan time.Time
 		if err := a.pass(ctx); err != nil {
@@ -156,6 +168,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		case <-retry:
 		case <-check.C:
 			a.announce()
+		case <-place.C:
+			if a.opts.Reports.Suspended() == suspended {
+				continue
+			}
+			suspended = !suspended
 		}
 	}
 }
@@ -176,6 +193,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		}
 	}
 	a.health.keep(members)
+	a.earlier.keep(&a.opts, containers)
 	for _, c := range containers {
 		a.health.check(&c)
 		if r := a.running[c.ID]; r != nil {
@@ -196,10 +214,13 @@ func (a *Agent) drop(id string) {
 	r := a.running[id]
 	delete(a.running, id)
 	r.stop()
+	r.endRouting()
 	a.health.lose(id)
 	a.opts.Reports.Delete(schema.ContainerStates.KeyOf(&topology.ContainerState{HostID: a.opts.HostID, ContainerID: id}))
 	a.figures.mu.Lock()
 	delete(a.figures.states, id)
+	delete(a.figures.routers, id)
+	delete(a.figures.learned, id)
 	a.figures.mu.Unlock()
 	a.log.Info("stopped service container", "container", id)
 }
@@ -246,6 +267,7 @@ func (a *Agent) Metrics() []telemetry.Value {
 		counts[s.Status]++
 	}
 	restarts, reloads := a.figures.restarts, a.figures.reloads
+	routing := a.figures.routing()
 	a.figures.mu.Unlock()
 	values := []telemetry.Value{
 		telemetry.Counter.Of("heddle_service_container_restarts_total", "Times that a container's program has ended and was started again.", restarts),
@@ -254,7 +276,7 @@ func (a *Agent) Metrics() []telemetry.Value {
 	for _, status := range []string{topology.ContainerStarting, topology.ContainerRunning, topology.ContainerError} {
 		values = append(values, telemetry.Gauge.Of("heddle_service_containers_on_host", "Service containers of this host, by status.", counts[status]).With("status", status))
 	}
-	return append(values, a.health.metrics()...)
+	return slices.Concat(values, routing, a.health.metrics())
 }
 
 // Cleanup removes all service containers of a host, and ends their programs.

@@ -129,6 +129,14 @@ func configure(net *hostnet.Linux, c *plan.Container) error {
 	if err := net.Set(hostnet.Setting{Name: "ipv4/conf/" + innerLink + "/arp_announce", Value: "2"}); err != nil {
 		return err
 	}
+	settings := []hostnet.Setting{{Name: "ipv4/ip_forward", Value: "0"}}
+	if c.Kind == topology.ContainerBGP {
+		// Peers with TTL security drop answers to their connections with less (RFC 5082).
+		settings = append(settings, hostnet.Setting{Name: "ipv4/ip_default_ttl", Value: "255"})
+	}
+	if err := net.Set(settings...); err != nil {
+		return err
+	}
 	if err := setAddresses(net, innerLink, []netip.Prefix{c.Address}); err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type runner struct {
 
 	mu        sync.Mutex
 	container plan.Container
+
+	routing *routing // of a container that speaks BGP; of run
 }
 
 const (
@@ -93,7 +95,7 @@ func (r *runner) run(ctx context.Context) {
 // serve runs the container until ctx ends, or something fails.
 func (r *runner) serve(ctx context.Context) error {
 	c := r.desired()
-	if c.Kind != topology.ContainerHAProxy {
+	if c.Kind != topology.ContainerHAProxy && c.Kind != topology.ContainerBGP {
 		return fmt.Errorf("containers of kind %s are not known to this version", c.Kind)
 	}
 	r.agent.report(&c, topology.ContainerStarting, "")
@@ -106,6 +108,9 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 	defer ns.Close()
 	defer net.Close()
+	if c.Kind == topology.ContainerBGP {
+		return r.serveRouting(ctx, ns, net)
+	}
 	h, err := openHAProxy(r.agent.opts.HAProxy, r.dir, ns, r.agent.health.status)
 	if err != nil {
 		return err

@@ -44,17 +44,20 @@ type Scheduler struct {
 	wake task.Notice
 
 	mu         sync.Mutex
-	containers map[string]*topology.ServiceContainer
+	containers map[string]scheduled
 	groups     map[string]map[string]int // port group → host → bound ports
 	homeless   int
 	moves      int
 }
 
+// scheduled is a container with the port group whose hosts may run it, "" for any host.
+type scheduled struct{ kind, portGroup string }
+
 // NewScheduler returns the task, which follows the replica from when that runs.
 func NewScheduler(o SchedulerOptions) *Scheduler {
 	o.TTL, o.Log = cmp.Or(o.TTL, 5*time.Second), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s := &Scheduler{Part: task.NewPart("scheduler"), opts: o, log: o.Log, wake: task.NewNotice(),
-		containers: map[string]*topology.ServiceContainer{}, groups: map[string]map[string]int{}}
+		containers: map[string]scheduled{}, groups: map[string]map[string]int{}}
 	o.Objects.OnChange(s.notice)
 	return s
 }
@@ -97,11 +100,21 @@ func (s *Scheduler) bundleChanged(c snapshot.Changed) (concerns bool) {
 	if now, ok := c.New.(*schema.Bundle); ok {
 		for i := range now.Bundle.ServiceContainers {
 			sc := &now.Bundle.ServiceContainers[i]
-			s.containers[sc.ID] = sc
+			s.containers[sc.ID] = scheduled{sc.ServiceType, portGroupOf(&now.Bundle, sc.ServiceGroupID)}
 			concerns = true
 		}
 	}
 	return concerns
+}
+
+// portGroupOf returns the port group of a group of containers, or "".
+func portGroupOf(b *topology.Bundle, id string) string {
+	for i := range b.ServiceContainerGroups {
+		if b.ServiceContainerGroups[i].ID == id {
+			return b.ServiceContainerGroups[i].PortGroupID
+		}
+	}
+	return ""
 }
 
 // countGroups counts a bound port in its groups.
@@ -227,8 +240,8 @@ func (s *Scheduler) placed(r records.Reader) (all []plan.Placed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, c := range s.containers {
-		p := plan.Placed{ID: id, Kind: c.ServiceType, Among: map[string]bool{}}
-		for host := range s.groups[c.PortGroupID] {
+		p := plan.Placed{ID: id, Kind: c.kind, Among: map[string]bool{}}
+		for host := range s.groups[c.portGroup] {
 			p.Among[host] = true
 		}
 		if b, ok := schema.ContainerBindings.Peek(r, id); ok {

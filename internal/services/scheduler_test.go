@@ -84,8 +84,9 @@ func (s *site) container(id, group string) {
 	s.t.Helper()
 	s.update(func(tx *records.Tx) error {
 		return schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: topology.ContainerOwner, ID: id}, Bundle: topology.Bundle{
-			ServiceContainers: []topology.ServiceContainer{{ID: id, ServiceType: topology.ContainerHAProxy, PortID: id + "-port-of-it", PortGroupID: group}},
-			Ports:             []topology.Port{{ID: id + "-port-of-it", RouterID: "r", TunnelKey: uint32(len(id)) + 3<<20}},
+			ServiceContainers:      []topology.ServiceContainer{{ID: id, ServiceType: topology.ContainerHAProxy, PortID: id + "-port-of-it", ServiceGroupID: id + "-group"}},
+			ServiceContainerGroups: []topology.ServiceContainerGroup{{ID: id + "-group", PortGroupID: group}},
+			Ports:                  []topology.Port{{ID: id + "-port-of-it", RouterID: "r", TunnelKey: uint32(len(id)) + 3<<20}},
 		}})
 	})
 }

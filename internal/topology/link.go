@@ -35,6 +35,11 @@ type View struct {
 	Vips              map[string]*Vip              `json:"Vip,omitempty"`
 	HealthMonitors    map[string]*HealthMonitor    `json:"HealthMonitor,omitempty"`
 	ServiceContainers map[string]*ServiceContainer `json:"ServiceContainer,omitempty"`
+
+	ServiceContainerGroups map[string]*ServiceContainerGroup `json:"ServiceContainerGroup,omitempty"`
+
+	BgpPeers    map[string]*BgpPeer    `json:"BgpPeer,omitempty"`
+	BgpNetworks map[string]*BgpNetwork `json:"BgpNetwork,omitempty"`
 }
 
 // Tables are the persistent entries of the devices' tables, each a key and its value as text.
@@ -83,10 +88,16 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 		Vips:              map[string]*Vip{},
 		HealthMonitors:    map[string]*HealthMonitor{},
 		ServiceContainers: map[string]*ServiceContainer{},
+
+		ServiceContainerGroups: map[string]*ServiceContainerGroup{},
+
+		BgpPeers:    map[string]*BgpPeer{},
+		BgpNetworks: map[string]*BgpNetwork{},
 	}
 	for i := range bundles {
 		v.place(&bundles[i])
 		v.placeBalancers(&bundles[i])
+		v.placeBgp(&bundles[i])
 	}
 	for _, h := range hosts {
 		h.PortIDs, h.TunnelZoneIDs = nil, nil
@@ -107,6 +118,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v.linkRoutes(bundles)
 	v.linkLoggers(bundles)
 	v.linkBalancers()
+	v.linkBgp(bundles)
 	v.linkMirrors(bundles)
 	v.linkHosts()
 	v.sort()
@@ -121,6 +133,7 @@ func (v *View) place(b *Bundle) {
 	}
 	for _, r := range b.Routers {
 		r.PortIDs, r.RouteIDs, r.LoadBalancerID = nil, nil, ""
+		r.BgpPeerIDs, r.BgpNetworkIDs, r.ASNumber, r.LocalRedirectChainID = nil, nil, 0, ""
 		v.Routers[r.ID] = &r
 	}
 	for _, p := range b.Ports {
@@ -129,7 +142,7 @@ func (v *View) place(b *Bundle) {
 		v.Ports[p.ID] = &p
 	}
 	for _, g := range b.PortGroups {
-		g.PortIDs = nil
+		g.PortIDs, g.ServiceGroupIDs = nil, nil
 		v.PortGroups[g.ID] = &g
 	}
 	for _, l := range b.Limits {
@@ -302,7 +315,7 @@ func (v *View) sort() {
 	}
 	for _, c := range v.Chains {
 		lists = append(lists, c.JumpRuleIDs, c.LoggerIDs, c.PortInboundIDs, c.PortOutboundIDs, c.NetworkInboundIDs, c.NetworkOutboundIDs,
-			c.RouterInboundIDs, c.RouterOutboundIDs, c.RouterForwardIDs)
+			c.RouterInboundIDs, c.RouterOutboundIDs, c.RouterForwardIDs, c.RouterRedirectIDs)
 	}
 	for _, g := range v.IPAddrGroups {
 		lists = append(lists, g.RuleIDs)
@@ -313,7 +326,8 @@ func (v *View) sort() {
 	for _, r := range v.LoggingResources {
 		lists = append(lists, r.LoggerIDs)
 	}
-	for _, ids := range append(lists, v.balancerLists()...) {
+	lists = append(lists, v.balancerLists()...)
+	for _, ids := range append(lists, v.bgpLists()...) {
 		slices.Sort(ids)
 	}
 	for _, d := range v.Dhcps {

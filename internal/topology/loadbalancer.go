@@ -145,14 +145,28 @@ type ServiceContainer struct {
 	PortID      string `json:"portId"`
 	// ConfigurationID is the LoadBalancer of a ContainerHAProxy, the Router of a ContainerBGP.
 	ConfigurationID string `json:"configurationId"`
+	// ServiceGroupID is the ServiceContainerGroup in the same bundle that restricts its hosts, ""
+	// for none.
+	ServiceGroupID string `json:"serviceGroupId,omitempty"`
+}
+
+// ServiceContainerGroup says which hosts may run its containers.
+type ServiceContainerGroup struct {
+	ID string `json:"id"`
 	// PortGroupID restricts the hosts to those of the group's bound ports while there are any;
 	// "" = any live host.
 	PortGroupID string `json:"portGroupId,omitempty"`
+
+	ServiceContainerIDs []string `json:"serviceContainerIds,omitempty"` // filled by Link only
 }
 
 // ContainerOwner is the kind of the owner of a bundle with a service container, its port and
 // routes. The owner's id is the container's.
 const ContainerOwner = "container"
+
+// RouterBGPOwner is the kind of the owner of what BGP means to a router: the BgpSpeaker, its peers
+// and networks, the redirect chain and routes to peers. The owner's id is the router's.
+const RouterBGPOwner = "router-bgp"
 
 // ContainerBinding is the host that the scheduler has chosen for a service container. The
 // container's port is bound to it in the same transaction, and whoever derives the container's

@@ -24,6 +24,9 @@ func (r *Rule) String() string {
 			action += " within the limits " + r.Limits.LimitsID
 		}
 	}
+	if r.Action == Redirect {
+		action = "redirect to port " + r.TargetPortID
+	}
 	if r.Condition == nil {
 		return action
 	}

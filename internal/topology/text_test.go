@@ -20,6 +20,8 @@ func TestRuleText(t *testing.T) {
 		{Rule{Type: Literal, Action: Drop}, "drop"},
 		{Rule{Type: Literal, Action: Drop, Condition: &Condition{FragmentPolicy: FragAny}}, "drop"},
 		{Rule{Type: Jump, Action: Jump, JumpChainID: "c1"}, "jump to c1"},
+		{Rule{Type: L2Transform, Action: Redirect, TargetPortID: "p1", Condition: &Condition{NwProto: number(6), TpSrc: ports(179, 179), FragmentPolicy: FragUnfragmented}},
+			"redirect to port p1 TCP, from port 179, unfragmented"},
 		{Rule{Type: Jump, Action: Jump, JumpChainID: "c1", JumpChainName: "WEB"}, "jump to WEB"},
 		{Rule{Type: Literal, Action: Accept, Condition: &Condition{MatchReturnFlow: true, FragmentPolicy: FragAny}}, "accept replies"},
 		{Rule{Type: Literal, Action: Accept, Condition: &Condition{DlType: 0x800, NwProto: number(6), TpDst: ports(80, 443), FragmentPolicy: FragHeader}},

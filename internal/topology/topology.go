@@ -49,6 +49,13 @@ type Router struct {
 	PortIDs        []string `json:"portIds,omitempty"`
 	RouteIDs       []string `json:"routeIds,omitempty"` // blackholes and rejections
 	LoadBalancerID string   `json:"loadBalancerId,omitempty"`
+	BgpPeerIDs     []string `json:"bgpPeerIds,omitempty"`
+	BgpNetworkIDs  []string `json:"bgpNetworkIds,omitempty"`
+
+	// Of the router's BgpSpeaker, filled by Link only. The redirect chain is applied ahead of the
+	// inbound filter.
+	ASNumber             uint32 `json:"asNumber,omitempty"`
+	LocalRedirectChainID string `json:"localRedirectChainId,omitempty"`
 }
 
 // Port is a port of a network or of a router (midonet-topology §2.3). Inbound filters see what
@@ -115,7 +122,9 @@ type PortGroup struct {
 	TenantID string `json:"tenantId,omitempty"`
 	Stateful bool   `json:"stateful"`
 
-	PortIDs []string `json:"portIds,omitempty"` // filled by Link only
+	// Back-references, filled by Link only.
+	PortIDs         []string `json:"portIds,omitempty"`
+	ServiceGroupIDs []string `json:"serviceGroupIds,omitempty"`
 }
 
 // Next hops of a route.
@@ -198,6 +207,7 @@ type Chain struct {
 	RouterInboundIDs   []string   `json:"routerInboundIds,omitempty"`
 	RouterOutboundIDs  []string   `json:"routerOutboundIds,omitempty"`
 	RouterForwardIDs   []string   `json:"routerForwardIds,omitempty"`
+	RouterRedirectIDs  []string   `json:"routerRedirectIds,omitempty"`
 }
 
 // Rule types and actions (midonet-topology §3.2).
@@ -206,9 +216,13 @@ const (
 	Jump    = "JUMP" // both a type and an action
 	NAT     = "NAT"
 
+	// L2Transform is the type of rules that hand packets to a port: Redirect.
+	L2Transform = "L2TRANSFORM"
+
 	Accept   = "ACCEPT"
 	Continue = "CONTINUE"
 	Drop     = "DROP"
+	Redirect = "REDIRECT" // out of TargetPortID, without that port's filters
 	Reject   = "REJECT"
 	Return   = "RETURN"
 )
@@ -221,7 +235,8 @@ type Rule struct {
 	ChainID       string     `json:"chainId,omitempty"` // filled by Link
 	JumpChainID   string     `json:"jumpChainId,omitempty"`
 	JumpChainName string     `json:"jumpChainName,omitempty"`
-	Condition     *Condition `json:"condition,omitempty"` // nil matches everything
+	TargetPortID  string     `json:"targetPortId,omitempty"` // of Redirect
+	Condition     *Condition `json:"condition,omitempty"`    // nil matches everything
 
 	// Of NAT rules. The action is taken if a translation was made.
 	Dnat       bool        `json:"dnat,omitempty"`    // of the destination, else of the source
@@ -515,6 +530,13 @@ type Bundle struct {
 	Vips              []Vip              `json:"vips,omitempty"`
 	HealthMonitors    []HealthMonitor    `json:"healthMonitors,omitempty"`
 	ServiceContainers []ServiceContainer `json:"serviceContainers,omitempty"`
+
+	ServiceContainerGroups []ServiceContainerGroup `json:"serviceContainerGroups,omitempty"`
+
+	BgpSpeakers       []BgpSpeaker      `json:"bgpSpeakers,omitempty"`
+	BgpPeers          []BgpPeer         `json:"bgpPeers,omitempty"`
+	BgpNetworks       []BgpNetwork      `json:"bgpNetworks,omitempty"`
+	FloatingAddresses []FloatingAddress `json:"floatingAddresses,omitempty"`
 }
 
 // Logger asks for a record of each decision of ports' filters of security groups (services §9.2):
@@ -589,8 +611,8 @@ type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
 	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, logging-resource, firewall-log,
 	// tap-service, tap-flow, firewall, qos-policy, load-balancer, listener, lb-pool, lb-member,
-	// health-monitor, vip, router-lb or ContainerOwner. Gateways and interfaces have the id of
-	// their port, router-lb that of its router.
+	// health-monitor, vip, router-lb, RouterBGPOwner or ContainerOwner. Gateways and interfaces
+	// have the id of their port, router-lb and RouterBGPOwner that of the router.
 	Kind string
 	ID   string
 }

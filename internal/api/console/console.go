@@ -1,4 +1,5 @@
-// Package console is the operators' view of a running Heddle: traces through the virtual network.
+// Package console is the operators' view of a running Heddle: traces through the virtual network,
+// and the BGP sessions of routers.
 // Every call wants the role admin.
 package console
 
@@ -26,6 +27,7 @@ func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	c := &console{o}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
+	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))
 }
 
 type console struct{ Options }

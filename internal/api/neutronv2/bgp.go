@@ -31,6 +31,8 @@ func bgp() part {
 				"Support bgp 4-byte AS number"},
 			{"bgp_dragent_scheduler", "BGP Dynamic Routing Agent Scheduler", "2015-07-30T10:00:00-00:00",
 				"Schedules BgpSpeakers on BgpDrAgent"},
+			{"bgp-speaker-router-insertion", "BGP Speaker Router Insertion", "2017-05-01T00:00:00-00:00",
+				"Attaches BGP speakers to logical routers"},
 		},
 	}
 }

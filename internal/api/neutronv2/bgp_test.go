@@ -19,7 +19,11 @@ func TestBGPRefusals(t *testing.T) {
 	plain := s.create(t, "admin", "bgp-peers", `{"bgp_peer":{"peer_ip":"192.0.2.1","remote_as":1,"auth_type":"none","password":"x"}}`)["id"].(string)
 	md5 := s.create(t, "admin", "bgp-peers", `{"bgp_peer":{"peer_ip":"2001:db8::1","remote_as":1,"auth_type":"md5","password":"secret"}}`)["id"].(string)
 	network := s.create(t, "admin", "networks", `{"network":{}}`)["id"].(string)
-	of := "/bgp-speakers/" + speaker
+	out := s.create(t, "admin", "networks", `{"network":{"router:external":true}}`)["id"].(string)
+	router := s.create(t, "admin", "routers", `{"router":{}}`)["id"].(string)
+	unused := s.create(t, "admin", "bgp-speakers", `{"bgp_speaker":{"local_as":1,"ip_version":4}}`)["id"].(string)
+	inside := s.create(t, "admin", "bgp-speakers", `{"bgp_speaker":{"local_as":1,"ip_version":4,"router_id":"`+router+`"}}`)["id"].(string)
+	of, within := "/bgp-speakers/"+speaker, "/bgp-speakers/"+inside
 	const speakers, peers = "/bgp-speakers", "/bgp-peers"
 	for _, tt := range []struct {
 		method, path, body string
@@ -52,12 +56,27 @@ func TestBGPRefusals(t *testing.T) {
 		{"PUT", of + "/add_gateway_network", `{}`, 400, "Bad bgp-speaker request: network_id must be specified."},
 		{"PUT", of + "/add_gateway_network", `{"network_id":"` + bgpNowhere + `"}`, 404, "Network " + bgpNowhere + " could not be found."},
 		{"PUT", of + "/remove_gateway_network", `{"network_id":"` + network + `"}`, 404, "Network " + network + " is not associated with BGP speaker " + speaker + "."},
-		{"PUT", of + "/add_gateway_network", `{"network_id":"` + network + `"}`, 200, `{"network_id":"` + network + `"}`},
-		{"PUT", of + "/add_gateway_network", `{"network_id":"` + network + `"}`, 409, "Network " + network + " is already bound to BgpSpeaker " + speaker + "."},
-		{"PUT", of + "/remove_gateway_network", `{"network_id":"` + network + `"}`, 200, `{"network_id":"` + network + `"}`},
-		{"PUT", of + "/add_bgp_peer", `{"bgp_peer_id":"` + md5 + `"}`, 200, `{"bgp_peer_id":"` + md5 + `"}`},
-		{"GET", of, "", 200, `"peers":["` + md5 + `"]`},
-		{"PUT", of + "/remove_bgp_peer", `{"bgp_peer_id":"` + md5 + `"}`, 200, "null"},
+		{"PUT", of + "/add_gateway_network", `{"network_id":"` + network + `"}`, 400, "Only external network can be specified."},
+		{"PUT", of + "/add_gateway_network", `{"network_id":"` + out + `"}`, 400, "No subnets in the network: " + out + "."},
+		{"PUT", within + "/add_gateway_network", `{"network_id":"` + out + `"}`, 409, "BGP Speaker " + inside + " is already associated with router."},
+		{"PUT", of + "/add_bgp_peer", `{"bgp_peer_id":"` + md5 + `"}`, 400, "ExternalNetworkUnbound"},
+		{"PUT", within + "/add_bgp_peer", `{"bgp_peer_id":"` + md5 + `"}`, 501, "BGP peers with IPv6 addresses, such as 2001:db8::1"},
+		{"PUT", within + "/add_bgp_peer", `{"bgp_peer_id":"` + plain + `"}`, 200, `{"bgp_peer_id":"` + plain + `"}`},
+		{"PUT", within + "/add_bgp_peer", `{"bgp_peer_id":"` + plain + `"}`, 409, "DuplicateBgpPeerIpException"},
+		{"PUT", of + "/add_bgp_peer", `{"bgp_peer_id":"` + plain + `"}`, 409, "BGP peer " + plain + " is already associated with BGP speaker " + inside + "."},
+		{"GET", within, "", 200, `"peers":["` + plain + `"]`},
+		{"GET", within, "", 200, `"logical_router":"` + router + `"`},
+		{"GET", speakers + "?logical_router=" + router + "&fields=id", "", 200, `{"bgp_speakers":[{"id":"` + inside + `"}]}`},
+		{"POST", speakers, `{"bgp_speaker":{"local_as":1,"ip_version":4,"logical_router":"` + router + `"}}`, 409, "Router " + router + " is already associated with bgp speaker " + inside + "."},
+		{"POST", speakers, `{"bgp_speaker":{"local_as":1,"ip_version":4,"logical_router":"` + bgpNowhere + `"}}`, 404, "Router " + bgpNowhere + " could not be found"},
+		{"POST", speakers, `{"bgp_speaker":{"local_as":1,"ip_version":4,"logical_router":"` + router + `","router_id":"` + bgpNowhere + `"}}`, 400, "give one of them"},
+		{"POST", speakers, `{"bgp_speaker":{"local_as":1,"ip_version":6}}`, 501, "BGP speakers with ip_version 6 are not supported"},
+		{"PUT", within, `{"bgp_speaker":{"logical_router":null}}`, 400, "Cannot update read-only attribute logical_router"},
+		{"DELETE", "/routers/" + router, "", 409, "Router " + router + " is associated with bgp speaker " + inside + "."},
+		{"PUT", within + "/remove_bgp_peer", `{"bgp_peer_id":"` + plain + `"}`, 200, "null"},
+		{"DELETE", within, "", 204, ""},
+		{"DELETE", "/routers/" + router, "", 204, ""},
+		{"DELETE", speakers + "/" + unused, "", 204, ""},
 		{"DELETE", speakers + "/" + bgpNowhere, "", 404, "BGP speaker " + bgpNowhere + " could not be found."},
 		{"GET", speakers + "/" + bgpNowhere + "/get_advertised_routes", "", 404, "BGP speaker " + bgpNowhere + " could not be found."},
 		{"PUT", of, `{"bgp_speaker":{"name":"n","advertise_tenant_networks":"no"}}`, 200, `"advertise_tenant_networks":false`},
@@ -118,7 +137,7 @@ func TestBGPIsForAdmins(t *testing.T) {
 	}
 }
 
-// TestBGPSchedule: there are no dynamic-routing agents, so that no agent has a speaker or gets one.
+// TestBGPSchedule: a speaker without a container is on no agent, and clients give it to none.
 func TestBGPSchedule(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})
@@ -129,9 +148,9 @@ func TestBGPSchedule(t *testing.T) {
 	body := `{"bgp_speaker_id":"` + speaker + `"}`
 	s.refused(t, http.StatusOK, "admin", "GET", of, "", `{"agents":[]}`)
 	s.refused(t, http.StatusOK, "admin", "GET", on, "", `{"bgp_speakers":[]}`)
-	invalid := "BgpDrAgent " + agent + " is invalid or has been disabled."
-	s.refused(t, http.StatusNotFound, "admin", "POST", on, body, invalid)
-	s.refused(t, http.StatusNotFound, "admin", "DELETE", on+"/"+speaker, "", invalid)
+	const byServer = "BGP speakers are given to hosts by the server"
+	s.refused(t, http.StatusConflict, "admin", "POST", on, body, byServer)
+	s.refused(t, http.StatusConflict, "admin", "DELETE", on+"/"+speaker, "", byServer)
 	s.refused(t, http.StatusNotFound, "admin", "POST", "/agents/x/bgp-drinstances", body, "Agent x could not be found")
 	s.refused(t, http.StatusNotFound, "admin", "GET", "/agents/x/bgp-drinstances", "", "Agent x could not be found")
 	for rule, request := range map[string][2]string{

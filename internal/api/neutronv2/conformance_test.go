@@ -149,6 +149,7 @@ func dropLater(o any) {
 	for _, o := range objects {
 		if attributes, ok := o.(map[string]any); ok {
 			delete(attributes, "external_gateways") // external-gateway-multihoming, of 2023.2
+			delete(attributes, "logical_router")    // bgp-speaker-router-insertion, of MidoNet
 			delete(attributes, "hints")             // port-hints, of 2023.2
 			delete(attributes, "trusted")           // port-trusted-vif, of 2024.2
 		}

@@ -94,14 +94,25 @@ const (
 	roleGroupDrop    = "rule.fwg.drop"   // likewise
 
 	// Of load balancers, LBaaS v1's among them.
-	roleLBRouter        = "router.lbv2"
-	roleLBV1            = "lb.v1"
-	roleLBContainer     = "container.lb"
-	roleLBContainerPort = "port.lbc"
-	roleLBSNAT          = "rule.lb.snat"
-	roleLBReverse       = "rule.lb.rev"
-	roleLBRoute         = "route.lb"     // + port + destination
-	roleLBVIPRoute      = "route.lb.vip" // + port + address
+	roleLBRouter         = "router.lbv2"
+	roleLBV1             = "lb.v1"
+	roleLBContainer      = "container.lb"
+	roleLBContainerPort  = "port.lbc"
+	roleLBContainerGroup = "containergroup.lb"
+	roleLBSNAT           = "rule.lb.snat"
+	roleLBReverse        = "rule.lb.rev"
+	roleLBRoute          = "route.lb"     // + port + destination
+	roleLBVIPRoute       = "route.lb.vip" // + port + address
+
+	// Of the BGP speaker of a router, and of its peers.
+	roleChainRedirect     = "chain.localredirect"
+	roleBGPPort           = "port.quagga"
+	roleBGPContainer      = "container.quagga"
+	roleBGPContainerGroup = "containergroup.quagga"
+	roleBGPNetwork        = "bgpnet" // + port of an interface, or extra route
+	roleBGPRedirect       = "rule.bgp.redirect"
+	roleBGPRedirectInv    = "rule.bgp.redirect.inv"
+	roleBGPRoute          = "route.bgp"
 
 	roleAntiSpoof = "rule.antispoof"  // + port + index in the chain
 	roleInbound   = "rule.port.in"    // + port + index, or group of a jump

@@ -41,6 +41,7 @@ func FloatingIP(f *neutron.FloatingIP, r *neutron.Router, servedBy RouterLink) t
 		Neighbours: []topology.NeighbourEntry{{
 			NetworkID: servedBy.Network.ID, IP: f.FloatingIPAddress, MAC: servedBy.Port.MACAddress,
 		}},
+		FloatingAddresses: []topology.FloatingAddress{{RouterID: r.ID, PortID: q, Address: f.FloatingIPAddress}},
 	}
 	if gateway && len(r.Gateways) > 1 {
 		b.Routes = []topology.Route{boundTo(q, Derive(roleFloatingRoute, f.ID), f.FixedIPAddress)}

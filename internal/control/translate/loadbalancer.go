@@ -45,7 +45,7 @@ func LBContainer(router string) string { return Derive(roleLBContainer, router) 
 // client.
 func lbChains(lb *neutron.LoadBalancer, r string, s *neutron.Subnet) []topology.Chain {
 	vip := single(lb.VIPAddress)
-	container := single(containerLink(s).second)
+	container := single(LinkSpace{Subnets: []*neutron.Subnet{s}}.choose().second)
 	out := unfragmented()
 	out.NwSrcIP, out.NwSrcInv = &vip, true
 	out.NwDstIP, out.NwDstInv = &container, true
@@ -91,57 +91,24 @@ func lbRoutes(lb *neutron.LoadBalancer, q string, s *neutron.Subnet) []topology.
 // with the port and the routes by which its router reaches it. Whoever stores it gives the port its
 // MAC address, its tunnel key and its host.
 func LoadBalancerContainer(lb *neutron.LoadBalancer, s *neutron.Subnet) topology.Bundle {
-	return lbContainer(LBRouter(lb.ID), lb.ID, containerLink(s))
+	return lbContainer(LBRouter(lb.ID), lb.ID, LinkSpace{Subnets: []*neutron.Subnet{s}}.choose())
 }
 
 // lbContainer returns the health container of a load balancer on a router.
 func lbContainer(r, lb string, link link) topology.Bundle {
-	c := topology.Port{
-		ID: Derive(roleLBContainerPort, r), RouterID: r, AdminStateUp: true,
-		PortAddress: link.first, PortSubnet: []netip.Prefix{netip.PrefixFrom(link.first, link.prefix.Bits())},
-	}
+	c := link.port(Derive(roleLBContainerPort, r), r)
+	group := Derive(roleLBContainerGroup, r)
 	return topology.Bundle{
 		ServiceContainers: []topology.ServiceContainer{{
-			ID: LBContainer(r), ServiceType: topology.ContainerHAProxy, PortID: c.ID, ConfigurationID: lb,
+			ID: LBContainer(r), ServiceType: topology.ContainerHAProxy, PortID: c.ID, ConfigurationID: lb, ServiceGroupID: group,
 		}},
-		Ports: []topology.Port{c},
+		ServiceContainerGroups: []topology.ServiceContainerGroup{{ID: group}},
+		Ports:                  []topology.Port{c},
 		Routes: []topology.Route{
 			localRoute(c.ID, link.first),
 			portRoute(Derive(roleLBRoute, c.ID, link.prefix.String()), c.ID, link.prefix),
 		},
 	}
-}
-
-// link is a network of four addresses between a router and a container.
-type link struct {
-	prefix        netip.Prefix
-	first, second netip.Addr // of the router and of the container
-}
-
-// containerLink returns the lowest link of the link-local range that overlaps none of the subnets
-// (midonet-translations §4 H9).
-func containerLink(subnets ...*neutron.Subnet) link {
-	prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, 0, 0}), 30)
-	for overlaps(prefix, subnets) {
-		a := prefix.Addr().As4()
-		n := uint16(a[2])<<8 | uint16(a[3])
-		n += 4
-		prefix = netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, byte(n >> 8), byte(n)}), 30)
-		if n == 0 {
-			break // all is taken by subnets; the first serves as well as any
-		}
-	}
-	first := prefix.Addr().Next()
-	return link{prefix, first, first.Next()}
-}
-
-func overlaps(p netip.Prefix, subnets []*neutron.Subnet) bool {
-	for _, s := range subnets {
-		if p.Overlaps(s.CIDR) {
-			return true
-		}
-	}
-	return false
 }
 
 // Listener translates a listener of a load balancer.
@@ -215,11 +182,10 @@ func RouterLoadBalancer(router string, monitored bool) topology.Bundle {
 	return topology.Bundle{LoadBalancers: []topology.LoadBalancer{lb}}
 }
 
-// RouterLoadBalancerContainer returns the health container of a tenant's router. subnets are those
-// that the router is on, vips the addresses of its monitored pools, which the container checks from
-// (services §5).
-func RouterLoadBalancerContainer(router string, subnets []*neutron.Subnet, vips []netip.Addr) topology.Bundle {
-	link := containerLink(subnets...)
+// RouterLoadBalancerContainer returns the health container of a tenant's router. vips are the
+// addresses of its monitored pools, which the container checks from (services §5).
+func RouterLoadBalancerContainer(router string, space LinkSpace, vips []netip.Addr) topology.Bundle {
+	link := space.choose()
 	b := lbContainer(router, LBOfRouter(router), link)
 	c := b.Ports[0].ID
 	for _, vip := range vips {

@@ -52,7 +52,7 @@ func (c *lbCase) bundles() map[string]topology.Bundle {
 	}
 	if c.Router != "" {
 		all["router-lb"] = RouterLoadBalancer(c.Router, c.Monitored)
-		all["container"] = RouterLoadBalancerContainer(c.Router, []*neutron.Subnet{c.Subnet}, []netip.Addr{c.VIP.Address})
+		all["container"] = RouterLoadBalancerContainer(c.Router, LinkSpace{Subnets: []*neutron.Subnet{c.Subnet}}, []netip.Addr{c.VIP.Address})
 		all["vip"] = VIP(c.VIP, c.Subnet.NetworkID, c.Port)
 	}
 	return all
@@ -95,21 +95,33 @@ func TestLoadBalancerGolden(t *testing.T) {
 func TestContainerLink(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		subnets []string
-		want    string
+		subnets, others []string
+		own, want       string
 	}{
-		{nil, "169.254.0.0/30"},
-		{[]string{"10.0.0.0/24"}, "169.254.0.0/30"},
-		{[]string{"169.254.0.0/29"}, "169.254.0.8/30"},
-		{[]string{"169.254.0.0/24", "169.254.1.0/30"}, "169.254.1.4/30"},
+		{nil, nil, "", "169.254.0.0/30"},
+		{[]string{"10.0.0.0/24"}, nil, "", "169.254.0.0/30"},
+		{[]string{"169.254.0.0/29"}, nil, "", "169.254.0.8/30"},
+		{[]string{"169.254.0.0/24", "169.254.1.0/30"}, nil, "", "169.254.1.4/30"},
+		{nil, []string{"169.254.0.0/30"}, "", "169.254.0.4/30"},
+		{nil, []string{"169.254.0.4/30"}, "", "169.254.0.0/30"},
+		{nil, nil, "169.254.0.4/30", "169.254.0.4/30"},
+		{[]string{"169.254.0.0/24"}, nil, "169.254.0.4/30", "169.254.1.0/30"},
+		{nil, []string{"169.254.0.4/30"}, "169.254.0.4/30", "169.254.0.0/30"},
+		{[]string{"0.0.0.0/0"}, nil, "", "169.254.0.0/30"},
 	} {
-		var subnets []*neutron.Subnet
+		var space LinkSpace
 		for _, s := range tt.subnets {
-			subnets = append(subnets, &neutron.Subnet{CIDR: netip.MustParsePrefix(s)})
+			space.Subnets = append(space.Subnets, &neutron.Subnet{CIDR: netip.MustParsePrefix(s)})
 		}
-		l := containerLink(subnets...)
+		for _, s := range tt.others {
+			space.Others = append(space.Others, netip.MustParsePrefix(s))
+		}
+		if tt.own != "" {
+			space.Own = netip.MustParsePrefix(tt.own)
+		}
+		l := space.choose()
 		if l.prefix.String() != tt.want || l.first != l.prefix.Addr().Next() || l.second != l.first.Next() {
-			t.Errorf("%v: %+v, want %s", tt.subnets, l, tt.want)
+			t.Errorf("%+v: %+v, want %s", tt, l, tt.want)
 		}
 	}
 }

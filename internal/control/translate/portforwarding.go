@@ -68,6 +68,7 @@ func PortForwarding(x *neutron.PortForwarding, f *neutron.FloatingIP, r *neutron
 		Neighbours: []topology.NeighbourEntry{{
 			NetworkID: servedBy.Network.ID, IP: f.FloatingIPAddress, MAC: servedBy.Port.MACAddress,
 		}},
+		FloatingAddresses: []topology.FloatingAddress{{RouterID: r.ID, PortID: q, Address: f.FloatingIPAddress}},
 	}
 	if gateway && len(r.Gateways) > 1 {
 		b.Routes = append(b.Routes, boundTo(q, Derive(roleFloatingRoute, x.ID), x.InternalIPAddress))

@@ -131,7 +131,7 @@ func entry(role, r string, place int, id string, rule topology.Rule) topology.Ru
 func extraRoutes(r *neutron.Router, links []RouterLink) []topology.Route {
 	var routes []topology.Route
 	for _, x := range r.Routes {
-		id := Derive(roleRouteExtra, r.ID, x.Destination.String(), x.Nexthop.String())
+		id := extraRoute(r, x)
 		if slices.ContainsFunc(routes, func(route topology.Route) bool { return route.ID == id }) {
 			continue
 		}
@@ -146,35 +146,45 @@ func extraRoutes(r *neutron.Router, links []RouterLink) []topology.Route {
 	return routes
 }
 
+func extraRoute(r *neutron.Router, x neutron.HostRoute) string {
+	return Derive(roleRouteExtra, r.ID, x.Destination.String(), x.Nexthop.String())
+}
+
 // portTowards returns the router's port on the subnet of a next hop; "" if there is none.
 func portTowards(hop netip.Addr, links []RouterLink) string {
-	type candidate struct {
-		port string
-		bits int
-	}
-	var cs []candidate
+	w, _ := towards(hop, links)
+	return w.port
+}
+
+// way is an address of a router by whose subnet it reaches others.
+type way struct {
+	link    *RouterLink
+	port    string // of the router
+	address linkAddress
+}
+
+// towards returns the router's address on the subnet of a next hop, that with the longest prefix of
+// several; false if there is none. An address of the router itself is no next hop.
+func towards(hop netip.Addr, links []RouterLink) (way, bool) {
+	var ways []way
 	for i := range links {
 		l := &links[i]
-		q := interfacePort(l.Port.ID)
-		if ClassOf(l.Port.DeviceOwner) == Gateway {
-			q = gatewayPort(l.Port.ID)
-		}
 		as := l.addresses()
 		if slices.ContainsFunc(as, func(a linkAddress) bool { return a.ip == hop }) {
 			continue
 		}
 		for _, a := range as {
 			if OnLink(a.subnet.CIDR, hop) {
-				cs = append(cs, candidate{q, a.subnet.CIDR.Bits()})
+				ways = append(ways, way{l, l.routerPort(), a})
 			}
 		}
 	}
-	if len(cs) == 0 {
-		return ""
+	if len(ways) == 0 {
+		return way{}, false
 	}
-	return slices.MinFunc(cs, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.bits, a.bits), cmp.Compare(a.port, b.port))
-	}).port
+	return slices.MinFunc(ways, func(a, b way) int {
+		return cmp.Or(cmp.Compare(b.address.subnet.CIDR.Bits(), a.address.subnet.CIDR.Bits()), cmp.Compare(a.port, b.port))
+	}), true
 }
 
 // OnLink reports whether hop can be a next hop on a subnet: an address of it, but not the one that

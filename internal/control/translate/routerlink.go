@@ -19,6 +19,17 @@ type RouterLink struct {
 	AddressScopes neutron.AddressScopeIDs
 }
 
+// gateway reports whether the link is a gateway of the router.
+func (l *RouterLink) gateway() bool { return ClassOf(l.Port.DeviceOwner) == Gateway }
+
+// routerPort returns the id of the router's end of the link.
+func (l *RouterLink) routerPort() string {
+	if l.gateway() {
+		return gatewayPort(l.Port.ID)
+	}
+	return interfacePort(l.Port.ID)
+}
+
 // linkAddress is an address that a router has by a link.
 type linkAddress struct {
 	ip     netip.Addr

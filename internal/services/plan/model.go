@@ -21,9 +21,10 @@ type Container struct {
 	MAC       packet.MAC   // of the container's end
 	Address   netip.Prefix // likewise
 	Gateway   netip.Addr   // the router's address on the link
-	// Addresses are further ones of the container, from which it checks; in order.
+	// Addresses are further ones of the container, from which it checks or speaks BGP; in order.
 	Addresses []netip.Addr
-	Pools     []Pool // whose members are checked, by id
+	Pools     []Pool   // whose members are checked, by id
+	Speaker   *Speaker // of a container that speaks BGP; nil while the router has no speaker
 }
 
 // Pool is a pool with a monitor that checks its members.
@@ -77,7 +78,8 @@ func (m *Model) Apply(owner topology.Owner, b *topology.Bundle) bool {
 }
 
 func concerns(b *topology.Bundle) bool {
-	return len(b.ServiceContainers)+len(b.LoadBalancers)+len(b.Pools)+len(b.PoolMembers)+len(b.Vips)+len(b.HealthMonitors) > 0
+	return len(b.ServiceContainers)+len(b.LoadBalancers)+len(b.Pools)+len(b.PoolMembers)+len(b.Vips)+len(b.HealthMonitors)+
+		len(b.BgpSpeakers)+len(b.FloatingAddresses) > 0
 }
 
 // Containers returns the containers that are bound to a host, by id.
@@ -100,8 +102,11 @@ func (m *Model) Containers(hostID string) []Container {
 		}
 	}
 	for i := range all {
-		if all[i].Kind == topology.ContainerHAProxy {
+		switch all[i].Kind {
+		case topology.ContainerHAProxy:
 			objects.addChecks(&all[i], configurations[all[i].ID])
+		case topology.ContainerBGP:
+			m.addSpeaker(&all[i], configurations[all[i].ID])
 		}
 	}
 	slices.SortFunc(all, func(a, b Container) int { return cmp.Compare(a.ID, b.ID) })
@@ -117,6 +122,24 @@ func (m *Model) Members() map[string]bool {
 		}
 	}
 	return ids
+}
+
+// addSpeaker adds the work of a router's BGP speaker.
+func (m *Model) addSpeaker(c *Container, router string) {
+	b := m.owners[topology.Owner{Kind: topology.RouterBGPOwner, ID: router}]
+	if b == nil || len(b.BgpSpeakers) == 0 {
+		return
+	}
+	var floating []netip.Addr
+	for _, other := range m.owners {
+		for _, f := range other.FloatingAddresses {
+			if f.RouterID == router && f.Address.Is4() {
+				floating = append(floating, f.Address)
+			}
+		}
+	}
+	c.Speaker = newSpeaker(&b.BgpSpeakers[0], b.BgpPeers, floating)
+	c.Addresses = c.Speaker.localAddresses()
 }
 
 func portOf(b *topology.Bundle, id string) *topology.Port {

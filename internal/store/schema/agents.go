@@ -13,15 +13,25 @@ import (
 // AgentFunction is a function of a host that Neutron's clients know as an agent of its own.
 type AgentFunction string
 
-// The functions of every host.
+// The functions of hosts: all but BGPAgent are those of every host.
 const (
 	L2Agent   AgentFunction = ""
 	DHCPAgent AgentFunction = "dhcp"
 	L3Agent   AgentFunction = "l3"
+	BGPAgent  AgentFunction = "bgp" // of hosts that run speakers of routers
 )
 
-// AgentFunctions returns the functions of every host.
-func AgentFunctions() []AgentFunction { return []AgentFunction{L2Agent, DHCPAgent, L3Agent} }
+// agentFunctions returns the functions that a host may have.
+func agentFunctions() []AgentFunction { return []AgentFunction{L2Agent, DHCPAgent, L3Agent, BGPAgent} }
+
+// AgentFunctions returns the functions of a host.
+func AgentFunctions(r records.Reader, hostID string) []AgentFunction {
+	all := agentFunctions()
+	if c, ok := ContainerHosts.Peek(r, hostID); !ok || !slices.Contains(c.Kinds, topology.ContainerBGP) {
+		return all[:len(all)-1]
+	}
+	return all
+}
 
 // AgentID returns the id of a host's agent; that of L2 has the host's.
 func AgentID(hostID string, f AgentFunction) string {
@@ -33,8 +43,8 @@ func AgentID(hostID string, f AgentFunction) string {
 }
 
 func agentsOf(h *topology.Host) []string {
-	ids := make([]string, 0, len(AgentFunctions()))
-	for _, f := range AgentFunctions() {
+	ids := make([]string, 0, len(agentFunctions()))
+	for _, f := range agentFunctions() {
 		ids = append(ids, AgentID(h.ID, f))
 	}
 	return ids
@@ -43,7 +53,7 @@ func agentsOf(h *topology.Host) []string {
 // HostOfAgent returns the host with this agent, and which one it is.
 func HostOfAgent(r records.Reader, agentID string) (*topology.Host, AgentFunction, bool) {
 	for h := range Hosts.By(r, "agent", agentID) {
-		for _, f := range AgentFunctions() {
+		for _, f := range AgentFunctions(r, h.ID) {
 			if AgentID(h.ID, f) == agentID {
 				return h, f, true
 			}

@@ -381,6 +381,16 @@ var (
 		func(s *topology.ContainerState) string { return s.HostID + "/" + s.ContainerID },
 		records.Index("container", func(s *topology.ContainerState) []string { return []string{s.ContainerID} }))
 
+	// LearnedRoutes are "<host>/<port>/<block>".
+	LearnedRoutes = records.NewTable("learned-routes", StatePrefix+"*/routes/",
+		func(l *topology.LearnedRoutes) string { return fmt.Sprintf("%s/%s/%d", l.HostID, l.PortID, l.Block) },
+		records.Index("port", func(l *topology.LearnedRoutes) []string { return []string{l.PortID} }))
+
+	// BGPStates are "<host>/<port>", of the port that leads to the speaker's container.
+	BGPStates = records.NewTable("bgp-state", StatePrefix+"*/bgp/",
+		func(s *topology.BgpState) string { return s.HostID + "/" + s.PortID },
+		records.Index("router", func(s *topology.BgpState) []string { return []string{s.RouterID} }))
+
 	// TraceAnswers are "<host>/<request>".
 	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
@@ -433,6 +443,6 @@ func All() []snapshot.Table {
 		TapServices, TapFlows,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,
 		Quotas, PendingWorks, Bundles, ContainerBindings, Hosts, Underlays, Agents, TunnelZones,
-		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, TraceAnswers, TraceRequests,
+		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
 	}
 }

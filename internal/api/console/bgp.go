@@ -1,0 +1,115 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"heddle/internal/api"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// bgpRouter is a router that speaks BGP, as clients see it.
+type bgpRouter struct {
+	ID         string         `json:"id"`
+	Name       string         `json:"name"`
+	AS         uint32         `json:"as"`
+	Host       string         `json:"host,omitempty"`    // name of the one that runs the speaker
+	Status     string         `json:"status"`            // of the speaker: RUNNING, …; DOWN without a host
+	Message    string         `json:"message,omitempty"` // what is wrong
+	Announced  []netip.Prefix `json:"announced"`
+	Learned    int            `json:"learned"` // destinations in use
+	Identifier netip.Addr     `json:"identifier,omitzero"`
+	Peers      []bgpPeer      `json:"peers"`
+}
+
+// bgpPeer is a router's session with a peer.
+type bgpPeer struct {
+	ID         string     `json:"id"`
+	Name       string     `json:"name"`
+	Address    netip.Addr `json:"address"`
+	AS         uint32     `json:"as"`
+	State      string     `json:"state"`
+	Since      time.Time  `json:"since,omitzero"`
+	Received   int        `json:"received"`
+	Refused    int        `json:"refused"`
+	Advertised int        `json:"advertised"`
+	LastError  string     `json:"last_error,omitempty"`
+}
+
+// noSpeakerHost says why a router's speaker runs nowhere.
+const noSpeakerHost = "no host runs the speaker: it needs a live one that has an uplink of the router, if the router has any"
+
+// bgp answers with all routers that speak BGP, by name.
+func (c *console) bgp(w http.ResponseWriter, r *http.Request) error {
+	snap, err := c.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(w, http.StatusOK, map[string]any{"routers": bgpRouters(snap)})
+	return nil
+}
+
+func bgpRouters(r records.Reader) []bgpRouter {
+	routers := []bgpRouter{}
+	for b := range schema.Bundles.All(r) {
+		if b.Owner.Kind == topology.RouterBGPOwner {
+			for i := range b.Bundle.BgpSpeakers {
+				routers = append(routers, bgpRouterOf(r, &b.Bundle.BgpSpeakers[i], b.Bundle.BgpPeers))
+			}
+		}
+	}
+	slices.SortFunc(routers, func(a, b bgpRouter) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return routers
+}
+
+func bgpRouterOf(r records.Reader, s *topology.BgpSpeaker, peers []topology.BgpPeer) bgpRouter {
+	x := bgpRouter{ID: s.RouterID, AS: s.ASNumber, Identifier: s.Identifier, Announced: s.Announced, Status: "DOWN", Message: noSpeakerHost}
+	if router, ok := schema.Routers.Peek(r, s.RouterID); ok {
+		x.Name = router.Name
+	}
+	states := map[string]topology.BgpPeerState{}
+	if binding, ok := schema.ContainerBindings.Peek(r, s.ContainerID); ok {
+		if host, ok := schema.Hosts.Peek(r, binding.HostID); ok {
+			x.Host = host.Name
+		}
+		x.Status, x.Message = topology.ContainerStarting, ""
+		if state, ok := schema.ContainerStates.Peek(r, binding.HostID+"/"+s.ContainerID); ok {
+			x.Status, x.Message = state.Status, state.Message
+		}
+		for state := range schema.BGPStates.By(r, "router", s.RouterID) {
+			if state.HostID == binding.HostID {
+				for _, p := range state.Peers {
+					states[p.PeerID] = p
+				}
+			}
+		}
+	}
+	learned := map[netip.Prefix]bool{}
+	for _, l := range s.Links {
+		for routes := range schema.LearnedRoutes.By(r, "port", l.PortID) {
+			for _, route := range routes.Routes {
+				learned[route.Dst] = true
+			}
+		}
+	}
+	x.Learned = len(learned)
+	for i := range peers {
+		x.Peers = append(x.Peers, bgpPeerOf(r, &peers[i], states[peers[i].ID]))
+	}
+	slices.SortFunc(x.Peers, func(a, b bgpPeer) int { return a.Address.Compare(b.Address) })
+	return x
+}
+
+func bgpPeerOf(r records.Reader, p *topology.BgpPeer, state topology.BgpPeerState) bgpPeer {
+	x := bgpPeer{ID: p.ID, Address: p.Address, AS: p.ASNumber, State: cmp.Or(state.State, topology.BgpIdle), Since: state.Since,
+		Received: state.Received, Refused: state.Refused, Advertised: state.Advertised, LastError: state.LastError}
+	if peer, ok := schema.BGPPeers.Peek(r, p.ID); ok {
+		x.Name = peer.Name
+	}
+	return x
+}

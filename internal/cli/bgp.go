@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/cloud"
+	"heddle/internal/command"
+)
+
+// bgpCommand shows the BGP sessions of routers.
+func bgpCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "bgp", Short: "Show the BGP sessions of routers"}
+	cmd.AddCommand(bgpShowCommand(cloudFlags(cmd)))
+	return cmd
+}
+
+// bgpRouterView is a router that speaks BGP, as the operators' API returns it.
+type bgpRouterView struct {
+	ID         string        `json:"id"`
+	Name       string        `json:"name"`
+	AS         uint32        `json:"as"`
+	Identifier string        `json:"identifier,omitempty"`
+	Host       string        `json:"host,omitempty"`
+	Status     string        `json:"status"`
+	Message    string        `json:"message,omitempty"`
+	Announced  []string      `json:"announced"`
+	Learned    int           `json:"learned"`
+	Peers      []bgpPeerView `json:"peers"`
+}
+
+type bgpPeerView struct {
+	ID         string    `json:"id"`
+	Name       string    `json:"name"`
+	Address    string    `json:"address"`
+	AS         uint32    `json:"as"`
+	State      string    `json:"state"`
+	Since      time.Time `json:"since,omitzero"`
+	Received   int       `json:"received"`
+	Refused    int       `json:"refused"`
+	Advertised int       `json:"advertised"`
+	LastError  string    `json:"last_error,omitempty"`
+}
+
+func bgpShowCommand(cloud *cloud.Config) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show [ROUTER]",
+		Short: "Show routers that speak BGP, with their peers",
+		Long: "Shows each router that speaks BGP with its peers: the state of the session and for how long it has been up, the\n" +
+			"routes received, refused and advertised, and what is wrong. ROUTER is a name or an id.",
+		Args: cobra.MaximumNArgs(1),
+	}
+	format := command.OutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var answer struct {
+			Routers []bgpRouterView `json:"routers"`
+		}
+		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/bgp", nil, &answer); err != nil {
+			return err
+		}
+		shown := []bgpRouterView{}
+		for _, r := range answer.Routers {
+			if len(args) == 0 || args[0] == r.ID || args[0] == r.Name {
+				shown = append(shown, r)
+			}
+		}
+		if len(args) == 1 && len(shown) == 0 {
+			return fmt.Errorf("no router %s speaks BGP: give it a speaker with a peer (openstack bgp speaker add peer)", args[0])
+		}
+		return command.PrintTable(cmd.OutOrStdout(), *format, shown,
+			[]string{"ROUTER", "AS", "HOST", "SPEAKER", "PEER", "PEER AS", "STATE", "UP", "RECEIVED", "REFUSED", "ADVERTISED", "NOTE"}, bgpRows(shown, time.Now()))
+	}
+	return cmd
+}
+
+// bgpRows returns a row for each session, and one for a router without any.
+func bgpRows(routers []bgpRouterView, now time.Time) (rows [][]string) {
+	for _, r := range routers {
+		head := []string{cmp.Or(r.Name, r.ID), fmt.Sprint(r.AS), cmp.Or(r.Host, "-"), r.Status}
+		for _, p := range r.Peers {
+			up := "-"
+			if p.State == "ESTABLISHED" {
+				up = now.Sub(p.Since).Truncate(time.Second).String()
+			}
+			rows = append(rows, append(head[:len(head):len(head)], p.Address, fmt.Sprint(p.AS), strings.ToLower(p.State), up,
+				fmt.Sprint(p.Received), fmt.Sprint(p.Refused), fmt.Sprint(p.Advertised), cmp.Or(r.Message, p.LastError)))
+		}
+		if len(r.Peers) == 0 {
+			rows = append(rows, append(head[:len(head):len(head)], "-", "-", "-", "-", "0", "0", "0", r.Message))
+		}
+	}
+	return rows
+}

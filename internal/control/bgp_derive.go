@@ -1,0 +1,166 @@
+package control
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// What BGP means to a router is derived from the router, its ports and their subnets, its speaker
+// and the speaker's peers. It is there while the speaker has a peer. Each operation that changes one
+// of these derives it again.
+
+// routerBGP returns what the BGP of a speaker's router is derived from. A transaction guards all of
+// it.
+func routerBGP(r records.Reader, b *neutron.BGPSpeaker) (*translate.RouterBGP, error) {
+	router, err := schema.Routers.Get(r, b.RouterID)
+	if err != nil {
+		return nil, err
+	}
+	x := &translate.RouterBGP{Router: router, Speaker: b}
+	for _, id := range b.PeerIDs {
+		p, err := schema.BGPPeers.Get(r, id)
+		if err != nil {
+			return nil, err
+		}
+		x.Peers = append(x.Peers, p)
+	}
+	for _, id := range schema.RouterPorts.Referrers(r, "router", router.ID) {
+		l, err := bgpLink(r, id)
+		if err != nil {
+			return nil, err
+		}
+		x.Links = append(x.Links, l)
+	}
+	return x, nil
+}
+
+// bgpLink returns a port of a router with its network and its subnets.
+func bgpLink(r records.Reader, port string) (l translate.RouterLink, err error) {
+	x, err := schema.RouterPorts.Get(r, port)
+	if err != nil {
+		return l, err
+	}
+	if l.Port, err = schema.Ports.Get(r, port); err != nil {
+		return l, err
+	}
+	if l.Network, err = schema.Networks.Get(r, l.Port.NetworkID); err != nil {
+		return l, err
+	}
+	for _, id := range x.SubnetIDs {
+		s, err := schema.Subnets.Get(r, id)
+		if err != nil {
+			return l, err
+		}
+		l.Subnets = append(l.Subnets, s)
+	}
+	return l, nil
+}
+
+// deriveBGP stores what a speaker means to its router now.
+func (o *operation) deriveBGP(b *neutron.BGPSpeaker) error {
+	switch {
+	case b.RouterID == "":
+		return nil
+	case len(b.PeerIDs) == 0:
+		return errors.Join(o.dropBundle(kindRouterBGP, b.RouterID), o.dropContainer(translate.BGPContainer(b.RouterID)))
+	}
+	x, err := routerBGP(o.tx, b)
+	if err != nil {
+		return err
+	}
+	if err := o.putBundle(kindRouterBGP, b.RouterID, x.Bundle()); err != nil {
+		return err
+	}
+	var subnets []*neutron.Subnet
+	for i := range x.Links {
+		subnets = append(subnets, x.Links[i].Subnets...)
+	}
+	space, err := o.linkSpace(subnets, translate.BGPContainer(b.RouterID), translate.LBContainer(b.RouterID))
+	if err != nil {
+		return err
+	}
+	return o.putContainer(translate.RouterBGPContainer(b.RouterID, space))
+}
+
+// linkSpace returns what the link of a router's container is chosen from, when the router is on
+// some subnets and has another container.
+func (o *operation) linkSpace(subnets []*neutron.Subnet, container, other string) (translate.LinkSpace, error) {
+	own, err := o.containerLink(container)
+	if err != nil {
+		return translate.LinkSpace{}, err
+	}
+	taken, err := o.containerLink(other)
+	s := translate.LinkSpace{Subnets: subnets, Own: own}
+	if taken.IsValid() {
+		s.Others = []netip.Prefix{taken}
+	}
+	return s, err
+}
+
+// containerLink returns the link of a container's port, invalid if there is no such container.
+func (o *operation) containerLink(container string) (link netip.Prefix, err error) {
+	b, err := schema.Bundles.Get(o.tx, schema.ContainerBundleID(container))
+	if errors.As(err, new(*records.NotFoundError)) {
+		return link, nil
+	}
+	if err != nil {
+		return link, err
+	}
+	for i := range b.Bundle.Ports {
+		for _, p := range b.Bundle.Ports[i].PortSubnet {
+			link = p.Masked()
+		}
+	}
+	return link, nil
+}
+
+// speakerOf returns the speaker of a router, nil for none. One that comes meanwhile fails the
+// commit.
+func (o *operation) speakerOf(router string) (*neutron.BGPSpeaker, error) {
+	for _, id := range schema.BGPSpeakers.Referrers(o.tx, "router", router) {
+		return schema.BGPSpeakers.Get(o.tx, id)
+	}
+	return nil, nil
+}
+
+// followBGP derives the BGP of a router whose routes, ports or state have changed.
+func (o *operation) followBGP(router string) error {
+	b, err := o.speakerOf(router)
+	if b == nil || err != nil {
+		return err
+	}
+	return o.deriveBGP(b)
+}
+
+// followBGPOn is followBGP for the routers on some subnets.
+func (o *operation) followBGPOn(subnets []*neutron.Subnet) error {
+	var routers []string
+	for _, s := range subnets {
+		for x := range schema.RouterPorts.By(o.tx, "subnet", s.ID) {
+			if !slices.Contains(routers, x.RouterID) && schema.BGPSpeakers.CountBy(o.tx, "router", x.RouterID) > 0 {
+				routers = append(routers, x.RouterID)
+			}
+		}
+	}
+	for _, id := range routers {
+		if err := o.followBGP(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNoSpeaker refuses to delete a router with a speaker.
+func (o *operation) checkNoSpeaker(router string) error {
+	b, err := o.speakerOf(router)
+	if b == nil || err != nil {
+		return err
+	}
+	return conflict("RouterInUse", "Router %s is associated with bgp speaker %s.", router, b.ID)
+}
