@@ -188,6 +188,9 @@ func (s routers) remove(o *operation, id string, ifMatch *int64) error {
 	if err := errors.Join(o.checkNoV1Pools(id, nil), o.checkNoSpeaker(id)); err != nil {
 		return err
 	}
+	if err := o.checkNoDevice(neutron.Routers.Name(), id); err != nil {
+		return err
+	}
 	r := *old
 	if err := (routerEdit{o, &r}).removeAllGateways(); err != nil {
 		return err

@@ -29,6 +29,9 @@ type View struct {
 	TunnelZones map[string]*TunnelZone `json:"TunnelZone"`
 	Tables      Tables                 `json:"tables"`
 
+	GatewayDevices   map[string]*GatewayDevice  `json:"GatewayDevice,omitempty"`
+	RemoteMacEntries map[string]*RemoteMacEntry `json:"RemoteMacEntry,omitempty"`
+
 	LoadBalancers     map[string]*LoadBalancer     `json:"LoadBalancer,omitempty"`
 	Pools             map[string]*Pool             `json:"Pool,omitempty"`
 	PoolMembers       map[string]*PoolMember       `json:"PoolMember,omitempty"`
@@ -82,6 +85,8 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 			ND:      map[string][][2]string{},
 			Peering: map[string][][2]string{},
 		},
+		GatewayDevices:    map[string]*GatewayDevice{},
+		RemoteMacEntries:  map[string]*RemoteMacEntry{},
 		LoadBalancers:     map[string]*LoadBalancer{},
 		Pools:             map[string]*Pool{},
 		PoolMembers:       map[string]*PoolMember{},
@@ -120,6 +125,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v.linkBalancers()
 	v.linkBgp(bundles)
 	v.linkMirrors(bundles)
+	v.linkGateways(bundles)
 	v.linkHosts()
 	v.sort()
 	return v
@@ -139,6 +145,7 @@ func (v *View) place(b *Bundle) {
 	for _, p := range b.Ports {
 		p.RouteIDs, p.FipNatRuleIDs = nil, nil
 		p.MirrorIDs, p.PostInFilterMirrorIDs, p.PreOutFilterMirrorIDs = nil, nil, nil
+		p.RemoteMacEntryIDs = nil
 		v.Ports[p.ID] = &p
 	}
 	for _, g := range b.PortGroups {
@@ -326,8 +333,7 @@ func (v *View) sort() {
 	for _, r := range v.LoggingResources {
 		lists = append(lists, r.LoggerIDs)
 	}
-	lists = append(lists, v.balancerLists()...)
-	for _, ids := range append(lists, v.bgpLists()...) {
+	for _, ids := range slices.Concat(lists, v.balancerLists(), v.bgpLists(), v.gatewayLists()) {
 		slices.Sort(ids)
 	}
 	for _, d := range v.Dhcps {
