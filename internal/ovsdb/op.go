@@ -1,4 +1,4 @@
-package ovs
+package ovsdb
 
 import (
 	"encoding/json"
@@ -6,9 +6,6 @@ import (
 	"maps"
 	"time"
 )
-
-// Database is the one that switches are set up by.
-const Database = "Open_vSwitch"
 
 // Op is one operation of a transaction (RFC 7047 §5.2).
 type Op struct {
@@ -39,8 +36,11 @@ func (o Op) String() string {
 	return text
 }
 
-// called names the row that the operation is about.
-func (o Op) called(name string) Op {
+// Inserts reports whether the operation makes a row of the table.
+func (o Op) Inserts(table string) bool { return o.kind == "insert" && o.table == table }
+
+// Called names the row that the operation is about, for errors.
+func (o Op) Called(name string) Op {
 	o.name = name
 	return o
 }
