@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	xenapi "heddle/internal/xen/client"
 	"heddle/internal/xen/model"
-	"heddle/internal/ovsdb"
 	"heddle/internal/xen/ovs"
 )
 
