@@ -29,6 +29,9 @@ type View struct {
 	TunnelZones map[string]*TunnelZone `json:"TunnelZone"`
 	Tables      Tables                 `json:"tables"`
 
+	GatewayDevices   map[string]*GatewayDevice  `json:"GatewayDevice,omitempty"`
+	RemoteMacEntries map[string]*RemoteMacEntry `json:"RemoteMacEntry,omitempty"`
+
 	LoadBalancers     map[string]*LoadBalancer     `json:"LoadBalancer,omitempty"`
 	Pools             map[string]*Pool             `json:"Pool,omitempty"`
 	PoolMembers       map[string]*PoolMember       `json:"PoolMember,omitempty"`
@@ -77,6 +80,8 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 			ND:      map[string][][2]string{},
 			Peering: map[string][][2]string{},
 		},
+		GatewayDevices:    map[string]*GatewayDevice{},
+		RemoteMacEntries:  map[string]*RemoteMacEntry{},
 		LoadBalancers:     map[string]*LoadBalancer{},
 		Pools:             map[string]*Pool{},
 		PoolMembers:       map[string]*PoolMember{},
@@ -108,6 +113,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v.linkLoggers(bundles)
 	v.linkBalancers()
 	v.linkMirrors(bundles)
+	v.linkGateways(bundles)
 	v.linkHosts()
 	v.sort()
 	return v
@@ -126,6 +132,7 @@ func (v *View) place(b *Bundle) {
 	for _, p := range b.Ports {
 		p.RouteIDs, p.FipNatRuleIDs = nil, nil
 		p.MirrorIDs, p.PostInFilterMirrorIDs, p.PreOutFilterMirrorIDs = nil, nil, nil
+		p.RemoteMacEntryIDs = nil
 		v.Ports[p.ID] = &p
 	}
 	for _, g := range b.PortGroups {
@@ -313,7 +320,7 @@ func (v *View) sort() {
 	for _, r := range v.LoggingResources {
 		lists = append(lists, r.LoggerIDs)
 	}
-	for _, ids := range append(lists, v.balancerLists()...) {
+	for _, ids := range slices.Concat(lists, v.balancerLists(), v.gatewayLists()) {
 		slices.Sort(ids)
 	}
 	for _, d := range v.Dhcps {

@@ -74,7 +74,7 @@ type Port struct {
 	// that physical network, there with the tag VlanID, 0 for none (decision 0016).
 	PhysicalNetwork string `json:"physicalNetwork,omitempty"`
 	// VlanID makes an exterior port a subport: its frames have this tag on the interface, which is
-	// that of a port with Trunk.
+	// that of a port with Trunk. A port with a peer it makes that of a VLAN: see InVLAN.
 	VlanID uint16 `json:"vlanId,omitempty"`
 	// Trunk reports whether frames with a tag on the interface are those of subports alone.
 	Trunk bool `json:"trunk,omitempty"`
@@ -93,6 +93,10 @@ type Port struct {
 	AddressScope6 string `json:"addressScope6,omitempty"`
 	// ServiceContainerID is the container that the port leads to, "" for none.
 	ServiceContainerID string `json:"serviceContainerId,omitempty"`
+	// VNI makes it the end of VXLAN tunnels with that network identifier, 24 bits, whose outer
+	// packets come from TunnelIP (IPv4): see VTEP.
+	VNI      uint32     `json:"vni,omitempty"`
+	TunnelIP netip.Addr `json:"tunnelIp,omitzero"`
 
 	PortGroupIDs []string `json:"portGroupIds,omitempty"`
 	// LimitsID names the Limits of what an exterior port's machine sends and receives, "" for none.
@@ -105,6 +109,7 @@ type Port struct {
 	// PostInFilterMirrorIDs and PreOutFilterMirrorIDs have a mirror once for each of its entries.
 	PostInFilterMirrorIDs []string `json:"postInFilterMirrorIds,omitempty"`
 	PreOutFilterMirrorIDs []string `json:"preOutFilterMirrorIds,omitempty"`
+	RemoteMacEntryIDs     []string `json:"remoteMacEntryIds,omitempty"` // in its peering table
 }
 
 // PortGroup is a set of ports, named by rules. Hosts with ports of a stateful one hear of each
@@ -509,6 +514,9 @@ type Bundle struct {
 	Mirrors       []Mirror      `json:"mirrors,omitempty"`
 	MirrorEntries []MirrorEntry `json:"mirrorEntries,omitempty"` // at other owners' ports
 
+	GatewayDevices   []GatewayDevice  `json:"gatewayDevices,omitempty"`
+	RemoteMacEntries []RemoteMacEntry `json:"remoteMacEntries,omitempty"`
+
 	LoadBalancers     []LoadBalancer     `json:"loadBalancers,omitempty"`
 	Pools             []Pool             `json:"pools,omitempty"`
 	PoolMembers       []PoolMember       `json:"poolMembers,omitempty"`
@@ -589,8 +597,9 @@ type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
 	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, logging-resource, firewall-log,
 	// tap-service, tap-flow, firewall, qos-policy, load-balancer, listener, lb-pool, lb-member,
-	// health-monitor, vip, router-lb or ContainerOwner. Gateways and interfaces have the id of
-	// their port, router-lb that of its router.
+	// health-monitor, vip, router-lb, gateway-device, remote-mac-entry, l2-gateway-connection or
+	// ContainerOwner. Gateways and interfaces have the id of their port, router-lb that of its
+	// router.
 	Kind string
 	ID   string
 }

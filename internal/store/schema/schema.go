@@ -431,6 +431,7 @@ func All() []snapshot.Table {
 		AutoTopologies,
 		BGPSpeakers, BGPPeers,
 		TapServices, TapFlows,
+		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,
 		Quotas, PendingWorks, Bundles, ContainerBindings, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, TraceAnswers, TraceRequests,
