@@ -25,9 +25,16 @@ func newCache[S Contents[S]](m *Model[S]) *Cache[S] {
 // NewCache returns the cache of a client that has read the schema, and no rows yet.
 func NewCache[S Contents[S]](m *Model[S], schema json.RawMessage) (*Cache[S], error) {
 	c := newCache(m)
-	var err error
-	c.schema, err = readSchema(m, schema)
+	s, err := readSchema(m, schema)
+	if err == nil {
+		c.setSchema(s)
+	}
 	return c, err
+}
+
+func (c *Cache[S]) setSchema(s *schema) {
+	c.schema, c.snap = s, c.snap.Clone()
+	c.snap.Connection().Missing = s.missing
 }
 
 // Contents returns what the rows are read as.

@@ -176,7 +176,7 @@ func (c *Client[S]) start(ctx context.Context, conn *connection) error {
 	if before := c.cache.schema; before != nil && before.version != s.version {
 		c.last = noTransaction // the rows may lack columns that there are now
 	}
-	c.cache.schema = s
+	c.cache.setSchema(s)
 	_, err = conn.call(ctx, "monitor_cond_since", []any{c.model.Database, monitorName, s.requests(true), c.last}, func(raw json.RawMessage) error {
 		return c.begin(conn, raw)
 	})

@@ -25,6 +25,8 @@ type State struct {
 	Lost error
 	// Silent is set while the database does not answer although there is a connection.
 	Silent error
+	// Missing are the optional columns that the database does not have, as "Table.column".
+	Missing map[string]bool
 }
 
 // Connection returns the state itself: what holds one has it as a method of [Contents].

@@ -72,6 +72,11 @@ func Update(table string, where []Condition, row Row) Op {
 	return Op{kind: "update", table: table, members: map[string]any{"where": all(where), "row": row}}
 }
 
+// Delete deletes the chosen rows, which nothing may refer to when the transaction ends.
+func Delete(table string, where []Condition) Op {
+	return Op{kind: "delete", table: table, members: map[string]any{"where": all(where)}}
+}
+
 // Mutate changes columns of the chosen rows in place.
 func Mutate(table string, where []Condition, mutations ...Mutation) Op {
 	return Op{kind: "mutate", table: table, members: map[string]any{"where": all(where), "mutations": mutations}}

@@ -91,8 +91,11 @@ func List[T interface {
 	return all
 }
 
-// Strings reads a map of strings; nil when it is empty.
-func (r *RowReader) Strings(column string) map[string]string {
+// Pairs reads a map; nil when it is empty.
+func Pairs[K, V interface {
+	comparable
+	~string | ~int64
+}](r *RowReader, column string) map[K]V {
 	value, ok := r.row[column]
 	if !ok {
 		return nil
@@ -105,15 +108,18 @@ func (r *RowReader) Strings(column string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
-	all := make(map[string]string, len(m))
+	all := make(map[K]V, len(m))
 	for k, v := range m {
-		key, ok := k.(string)
-		text, alsoOK := v.(string)
+		key, ok := k.(K)
+		to, alsoOK := v.(V)
 		if !ok || !alsoOK {
-			r.fail(column, "a map of strings")
+			r.fail(column, fmt.Sprintf("a map of %T to %T", key, to))
 			return nil
 		}
-		all[key] = text
+		all[key] = to
 	}
 	return all
 }
+
+// Strings reads a map of strings; nil when it is empty.
+func (r *RowReader) Strings(column string) map[string]string { return Pairs[string, string](r, column) }

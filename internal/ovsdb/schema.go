@@ -9,6 +9,7 @@ import (
 type schema struct {
 	version string
 	columns map[string][]string        // by table of the model: those of its columns that are there
+	missing map[string]bool            // optional columns that are not there: see State.Missing
 	many    map[string]map[string]bool // by table and column: it may have more than one value, so its changes come as differences
 }
 
@@ -32,7 +33,7 @@ func readSchema[S Contents[S]](m *Model[S], raw json.RawMessage) (*schema, error
 	if text.Name != m.Database {
 		return nil, fmt.Errorf("schema: it is that of database %q, not %s", text.Name, m.Database)
 	}
-	s := &schema{version: text.Version, columns: map[string][]string{}, many: map[string]map[string]bool{}}
+	s := &schema{version: text.Version, columns: map[string][]string{}, missing: map[string]bool{}, many: map[string]map[string]bool{}}
 	for _, table := range sortedKeys(m.Tables) {
 		there, ok := text.Tables[table]
 		if !ok {
@@ -45,7 +46,9 @@ func readSchema[S Contents[S]](m *Model[S], raw json.RawMessage) (*schema, error
 			case ok:
 				s.columns[table] = append(s.columns[table], c.Name)
 				s.many[table][c.Name] = holdsMany(described.Type)
-			case !c.Optional:
+			case c.Optional:
+				s.missing[table+"."+c.Name] = true
+			default:
 				return nil, fmt.Errorf("schema %s has no column %s.%s: %s", text.Version, table, c.Name, m.Needs)
 			}
 		}
