@@ -28,6 +28,10 @@ const (
 	kindTapFlow        = "tap-flow"
 	kindFirewall       = "firewall"
 
+	kindGatewayDevice       = "gateway-device"
+	kindRemoteMACEntry      = "remote-mac-entry"
+	kindL2GatewayConnection = "l2-gateway-connection"
+
 	kindLoggingResource = "logging-resource"
 	kindFirewallLog     = "firewall-log"
 

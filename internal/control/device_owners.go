@@ -15,6 +15,7 @@ const (
 	ownerRouterIfaceDVR = "network:router_interface_distributed"
 	ownerRouterSNAT     = "network:router_centralized_snat"
 	ownerLocalIP        = "network:local_ip"
+	ownerRemoteSite     = "network:remote_site"
 	ownerSubport        = "trunk:subport"
 	ownerVIP            = "neutron:LOADBALANCER"   // of LBaaS v1
 	ownerLoadBalancer   = "neutron:LOADBALANCERV2" // of any later API

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -86,6 +87,11 @@ func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neu
 		}
 		if err := o.applyNetwork(&n, v, subnets); err != nil {
 			return nil, err
+		}
+		if n.External && !old.External {
+			if err := o.checkNotJoined(id); err != nil {
+				return nil, err
+			}
 		}
 		if !changed && reflect.DeepEqual(&n, old) {
 			return s.answerTo(o.tx, c, old, neutron.Query{}), nil
@@ -244,6 +250,9 @@ func (s networks) remove(o *operation, id string, ifMatch *int64) (pending bool,
 	if using != nil {
 		return false, conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use "+
 			"on the network, id for these ports is: %s.", id, strings.Join(using, ","))
+	}
+	if err := cmp.Or(o.checkNoDevice(neutron.Networks.Name(), id), o.checkNotJoined(id)); err != nil {
+		return false, err
 	}
 	schema.Subnets.Referrers(o.tx, "network", id) // guards that no new ones have come
 	if schema.Ports.CountBy(o.tx, "network", id)+schema.Subnets.CountBy(o.tx, "network", id)+policiesOf(o.tx, id) > stepObjects {

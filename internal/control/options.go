@@ -84,7 +84,7 @@ func DefaultQuotas() map[string]int {
 	return map[string]int{
 		quotaNetwork: 100, quotaSubnet: 100, quotaPort: 500, quotaGroup: 10, quotaRule: 100, quotaRouter: 10,
 		quotaFloatingIP: 50, quotaFirewall: 10, quotaFirewallGroup: 10, quotaFirewallPolicy: 10, quotaFirewallRule: 100, quotaFirewallLog: 10,
-		quotaAddressGroup: 10, quotaAddressScope: 10, quotaSubnetPool: -1, "rbac_policy": 10, "trunk": -1, "l2-gateway-connection": -1,
+		quotaAddressGroup: 10, quotaAddressScope: 10, quotaSubnetPool: -1, "rbac_policy": 10, "trunk": -1, quotaL2GatewayConnection: -1,
 	}
 }
 

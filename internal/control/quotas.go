@@ -29,6 +29,8 @@ const (
 	quotaFirewallLog    = "firewall_log"
 	quotaRBACPolicy     = "rbac_policy"
 
+	quotaL2GatewayConnection = "l2-gateway-connection"
+
 	quotaAddressGroup = "address_group"
 	quotaAddressScope = "address_scope"
 )
@@ -65,6 +67,8 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.Routers.CountBy(r, "project", project)
 	case quotaFloatingIP:
 		return schema.FloatingIPs.CountBy(r, "project", project)
+	case quotaL2GatewayConnection:
+		return schema.L2GatewayConnections.CountBy(r, "project", project)
 	case quotaTrunk:
 		return schema.Trunks.CountBy(r, "project", project)
 	case quotaSubnetPool:

@@ -188,6 +188,9 @@ func (s routers) remove(o *operation, id string, ifMatch *int64) error {
 	if err := o.checkNoV1Pools(id, nil); err != nil {
 		return err
 	}
+	if err := o.checkNoDevice(neutron.Routers.Name(), id); err != nil {
+		return err
+	}
 	r := *old
 	if err := (routerEdit{o, &r}).removeAllGateways(); err != nil {
 		return err

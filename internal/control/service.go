@@ -78,6 +78,10 @@ type resources struct {
 
 	tapServices tapServices
 	tapFlows    tapFlows
+
+	gatewayDevices       gatewayDevices
+	l2Gateways           l2Gateways
+	l2GatewayConnections l2GatewayConnections
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -117,6 +121,8 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.qosPolicies = qosPolicies{newQoSPolicies(s)}
 	s.bgpSpeakers, s.bgpPeers = bgpSpeakers{newBGPSpeakers(s)}, bgpPeers{newBGPPeers(s)}
 	s.tapServices, s.tapFlows = tapServices{newTapServices(s)}, tapFlows{newTapFlows(s)}
+	s.gatewayDevices, s.l2Gateways = gatewayDevices{newGatewayDevices(s)}, l2Gateways{newL2Gateways(s)}
+	s.l2GatewayConnections = l2GatewayConnections{newL2GatewayConnections(s)}
 	return s, nil
 }
 

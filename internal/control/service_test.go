@@ -126,6 +126,8 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.AddressGroups:  anyOf(w.AddressGroups()),
 		neutron.MeteringLabels: anyOf(w.MeteringLabels()), neutron.MeteringLabelRules: anyOf(w.MeteringLabelRules()), neutron.Logs: anyOf(w.Logs()),
 		neutron.TapServices: anyOf(w.TapServices()), neutron.TapFlows: anyOf(w.TapFlows()),
+		neutron.GatewayDevices: anyOf(w.GatewayDevices()), neutron.RemoteMACEntries: anyOf(w.RemoteMACEntries("")),
+		neutron.L2Gateways: anyOf(w.L2Gateways()), neutron.L2GatewayConnections: anyOf(w.L2GatewayConnections()),
 
 		neutron.Routers:     anyOf(w.Routers().Operations),
 		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.PortForwardings: anyOf(w.PortForwardings("")), neutron.Firewalls: anyOf(w.Firewalls()),

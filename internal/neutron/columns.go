@@ -87,6 +87,11 @@ type Tables struct {
 	TapServices *Table[TapServiceView]
 	TapFlows    *Table[TapFlowView]
 
+	GatewayDevices       *Table[GatewayDeviceView]
+	RemoteMACEntries     *Table[RemoteMACEntry]
+	L2Gateways           *Table[L2Gateway]
+	L2GatewayConnections *Table[L2GatewayConnection]
+
 	LoadBalancers  *Table[LoadBalancerView]
 	Listeners      *Table[ListenerView]
 	LBPools        *Table[LBPoolView]
@@ -157,6 +162,11 @@ func NewTables(dnsDomain string) *Tables {
 		TapServices: tapServiceTable(),
 		TapFlows:    tapFlowTable(),
 
+		GatewayDevices:       gatewayDeviceTable(),
+		RemoteMACEntries:     remoteMACEntryTable(),
+		L2Gateways:           l2GatewayTable(),
+		L2GatewayConnections: l2GatewayConnectionTable(),
+
 		LoadBalancers:  loadBalancerTable(),
 		Listeners:      listenerTable(),
 		LBPools:        lbPoolTable(),
@@ -226,6 +236,11 @@ var attributeTables = func() [len(names)][]*Attribute {
 
 		TapServices: t.TapServices.attributes(),
 		TapFlows:    t.TapFlows.attributes(),
+
+		GatewayDevices:       t.GatewayDevices.attributes(),
+		RemoteMACEntries:     t.RemoteMACEntries.attributes(),
+		L2Gateways:           t.L2Gateways.attributes(),
+		L2GatewayConnections: t.L2GatewayConnections.attributes(),
 
 		LoadBalancers:  t.LoadBalancers.attributes(),
 		Listeners:      t.Listeners.attributes(),

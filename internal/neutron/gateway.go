@@ -13,6 +13,9 @@ const (
 	GatewayNetworkVLAN  = "network_vlan"
 )
 
+// ManagementOVSDB is the protocol of a switch's database.
+const ManagementOVSDB = "ovsdb"
+
 // GatewayDevice is a router or a network by which layer-2 gateways reach machines outside (extension
 // gateway-device).
 type GatewayDevice struct {
@@ -32,11 +35,16 @@ func (d *GatewayDevice) Managed() bool {
 	return d.Type == GatewayRouterVTEP && d.ManagementIP.IsValid() && d.ManagementPort != 0
 }
 
+// GatewayDeviceView is a gateway device with its remote MAC entries, by id.
+type GatewayDeviceView struct {
+	*GatewayDevice
+	Entries []*RemoteMACEntry
+}
+
 // RemoteMACEntry is a machine behind another VTEP, or with the broadcast address the VTEP to which
 // frames to many go.
 type RemoteMACEntry struct {
-	ID             string     `json:"id"`
-	ProjectID      string     `json:"project_id"`
+	Standard
 	DeviceID       string     `json:"device_id"`
 	MACAddress     packet.MAC `json:"mac_address"`
 	VTEPAddress    netip.Addr `json:"vtep_address"` // IPv4
@@ -71,8 +79,7 @@ type L2GatewayInterface struct {
 
 // L2GatewayConnection joins a network to a layer-2 gateway.
 type L2GatewayConnection struct {
-	ID          string `json:"id"`
-	ProjectID   string `json:"project_id"`
+	Standard
 	L2GatewayID string `json:"l2_gateway_id"`
 	NetworkID   string `json:"network_id"`
 	// SegmentationID is what the request has: a VLAN or a VNI, or for a gateway with interfaces the

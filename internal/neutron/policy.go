@@ -36,7 +36,8 @@ func CanSee(c Caller, r Resource, o Owner) bool {
 // ForAdmins reports whether only admins see the objects, whichever project owns them.
 func (r Resource) ForAdmins() bool {
 	switch r {
-	case Agents, IPAvailabilities, ServiceProfiles, SegmentRanges, Segments, Logs, LoggableResources, BGPSpeakers, BGPPeers:
+	case Agents, IPAvailabilities, ServiceProfiles, SegmentRanges, Segments, Logs, LoggableResources, BGPSpeakers, BGPPeers,
+		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections:
 		return true
 	}
 	return false
@@ -188,7 +189,8 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	case c.Admin(), r == Ports && c.AdvancedService():
 		return true
 	case c.ReadOnly(), r == Agents, r == Quotas, r == Flavors, r == ServiceProfiles, r == SegmentRanges, r == Segments,
-		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs, r == BGPSpeakers, r == BGPPeers, r == DefaultRules:
+		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs, r == BGPSpeakers, r == BGPPeers, r == DefaultRules,
+		r == GatewayDevices, r == RemoteMACEntries, r == L2Gateways, r == L2GatewayConnections:
 		return false
 	case r == Subnets:
 		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)

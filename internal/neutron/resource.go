@@ -66,6 +66,11 @@ const (
 	TapServices
 	TapFlows
 
+	GatewayDevices
+	RemoteMACEntries
+	L2Gateways
+	L2GatewayConnections
+
 	DefaultRules
 
 	// Of LBaaS v2.
@@ -145,6 +150,11 @@ var names = [...]struct{ name, collection, class string }{
 	TapServices: {"tap_service", "tap_services", "TapService"},
 	TapFlows:    {"tap_flow", "tap_flows", "TapFlow"},
 
+	GatewayDevices:       {"gateway_device", "gateway_devices", "GatewayDevice"},
+	RemoteMACEntries:     {"remote_mac_entry", "remote_mac_entries", "RemoteMacEntry"},
+	L2Gateways:           {"l2_gateway", "l2_gateways", "L2Gateway"},
+	L2GatewayConnections: {"l2_gateway_connection", "l2_gateway_connections", "L2GatewayConnection"},
+
 	DefaultRules: {"default_security_group_rule", "default_security_group_rules", "DefaultSecurityGroupRule"},
 
 	LoadBalancers:    {"loadbalancer", "loadbalancers", "Entity"},
@@ -192,8 +202,8 @@ func (r Resource) isQoSAlias() bool { return r.isQoSRule() && r >= QoSBandwidthL
 
 // Path returns where the API has the collection, below /v2.0; of bindings, below their port, of
 // port forwardings below their floating IP, of associations of local IPs below the local IP, of
-// rules of QoS policies below the policy, of firewall logs below their logging resource, and of
-// members of LBaaS v2 below their pool.
+// rules of QoS policies below the policy, of firewall logs below their logging resource, of remote
+// MAC entries below their gateway device, and of members of LBaaS v2 below their pool.
 func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools, NDPProxies, AvailabilityZones, ServiceProfiles, SegmentRanges:
@@ -204,8 +214,10 @@ func (r Resource) Path() string {
 		return "/log/" + strings.ReplaceAll(r.Collection(), "_", "-")
 	case LoggingResources:
 		return "/logging/" + r.Collection()
-	case FirewallLogs:
+	case FirewallLogs, RemoteMACEntries:
 		return "/" + r.Collection()
+	case GatewayDevices:
+		return "/gw/" + r.Collection()
 	case FirewallRules, FirewallPolicies, Firewalls:
 		return "/fw/" + r.Collection()
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
@@ -286,6 +298,14 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Tap Service  %s does not exist", id)
 	case TapFlows:
 		return Errorf(NotFound, typ, "Tap Flow  %s does not exist", id)
+	case GatewayDevices:
+		return Errorf(NotFound, typ, "Gateway device %s does not exist", id)
+	case RemoteMACEntries:
+		return Errorf(NotFound, typ, "Remote MAC entry %s does not exist", id)
+	case L2Gateways:
+		return Errorf(NotFound, typ, "L2 Gateway %s could not be found", id)
+	case L2GatewayConnections:
+		return Errorf(NotFound, typ, "The connection %s not found on the l2 gateway", id)
 	case QoSPolicies:
 		return Errorf(NotFound, typ, "QoS policy %s could not be found.", id)
 	case V1HealthMonitors:

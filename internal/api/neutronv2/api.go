@@ -55,6 +55,7 @@ func served() []part {
 		localIPs(),
 		bgp(),
 		taps(),
+		gatewayDevices(), l2Gateways(),
 		loadBalancers(), loadBalancersV1(),
 	}
 }

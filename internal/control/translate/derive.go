@@ -13,7 +13,8 @@ const (
 	roleChainIn        = "chain.in"
 	roleChainOut       = "chain.out"
 	roleChainAntiSpoof = "chain.antispoof"
-	roleL2GWNetPort    = "port.l2gw.net"
+	roleL2GWNetPort    = "port.l2gw.net" // of the network of a connection
+	roleL2GWPort       = "port.l2gw.gw"  // likewise, that of its gateway
 	rolePortLocalnet   = "port.localnet" // of a network
 	roleSGNonHeader    = "rule.sg.nonheader"
 	roleJumpAntiSpoof  = "rule.antispoof.jump"

@@ -6,6 +6,7 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
 )
 
 // Layer-2 gateways: devices with their remote MAC entries, gateways that name a device, and
@@ -35,7 +36,7 @@ var (
 	// RemoteMACEntries are deleted with their device, which has one for each MAC address.
 	RemoteMACEntries = records.NewTable("remote-mac-entry", NeutronPrefix+"remote-mac-entries/", func(e *neutron.RemoteMACEntry) string { return e.ID },
 		records.Ref("device", GatewayDevices, func(e *neutron.RemoteMACEntry) []string { return []string{e.DeviceID} }, records.Cascade()),
-		records.Unique("mac_address", func(e *neutron.RemoteMACEntry) []string { return []string{e.DeviceID + "/" + e.MACAddress.String()} }),
+		records.Unique("mac_address", func(e *neutron.RemoteMACEntry) []string { return []string{RemoteMAC(e.DeviceID, e.MACAddress)} }),
 		records.Index("project", func(e *neutron.RemoteMACEntry) []string { return []string{e.ProjectID} }),
 	)
 
@@ -67,6 +68,9 @@ var (
 func DeviceSegment(deviceID string, segment int) string {
 	return deviceID + "/" + strconv.Itoa(segment)
 }
+
+// RemoteMAC returns the unique key of a MAC address of a gateway device.
+func RemoteMAC(deviceID string, mac packet.MAC) string { return deviceID + "/" + mac.String() }
 
 func resourceOf(d *neutron.GatewayDevice, typ string) []string {
 	if d.Type != typ {
