@@ -21,7 +21,7 @@ import (
 var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp"}
 
 // machinery knows no words; all but words and thinking may import it.
-var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry"}
+var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry", "internal/ovsdb"}
 
 // may lists, for each folder, what it may import of this module beyond what its rank gives it. A
 // folder stands for itself and its children. When the table is wrong, change it in the commit that
@@ -46,6 +46,8 @@ var may = map[string][]string{
 	"internal/store/records": {"internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
 	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {}, "internal/strictjson": {},
+	// Two areas drive switches by their databases: the hosts of a XenAPI pool, and VTEPs.
+	"internal/ovsdb": {"internal/task"},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
 	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/filterlog", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/wireguard"}),
@@ -68,6 +70,8 @@ var may = map[string][]string{
 	// Service containers: the scheduler runs in servers, the agent beside the overlay's.
 	"internal/services":      join(words, machinery, []string{"internal/store/schema", "internal/services/plan"}),
 	"internal/services/plan": words,
+	// Switches of gateway devices: the elected server drives them by their databases.
+	"internal/vtep": join(words, machinery, []string{"internal/store/schema"}),
 	// The pool of the XenAPI: its model is words of its own; the controller and xe know no store
 	// but through the XenAPI.
 	"internal/xen/model":   {},
@@ -75,7 +79,7 @@ var may = map[string][]string{
 	"internal/xen/client":  {"internal/xen/model", "internal/xen/wire"},
 	"internal/xen/xe":      {"internal/xen/model", "internal/xen/client"},
 	"internal/xen/star":    {},
-	"internal/xen/ovs":     {"internal/task"},
+	"internal/xen/ovs":     {"internal/ovsdb"},
 	"internal/xen/objects": join(machinery, []string{"internal/store/schema", "internal/xen/model"}),
 	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials", "internal/strictjson"}),
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),

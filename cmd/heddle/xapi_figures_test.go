@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	xenapi "heddle/internal/xen/client"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/ovs"
@@ -386,14 +387,14 @@ func (n *privateNetwork) legs(h *netlab.OVSHost) []string {
 func (n *privateNetwork) awaitGone(h *netlab.OVSHost, ports []string) time.Time {
 	ctx, cancel := context.WithTimeout(n.t.Context(), poolTimeout)
 	defer cancel()
-	c, err := ovs.Dial(ctx, ovs.Options{Address: h.DB()})
+	c, err := ovs.Dial(ctx, ovsdb.Options{Address: h.DB()})
 	if err != nil {
 		n.t.Error(err)
 		return time.Now()
 	}
 	defer c.Close()
 	_, err = c.Wait(ctx, func(s *ovs.Snapshot) bool {
-		return !slices.ContainsFunc(ports, func(id string) bool { return s.Ports[ovs.UUID(id)] != nil })
+		return !slices.ContainsFunc(ports, func(id string) bool { return s.Ports[ovsdb.UUID(id)] != nil })
 	})
 	if err != nil {
 		n.t.Errorf("host %s still has ports of its earlier life: %v", h.Name, err)

@@ -62,6 +62,8 @@ type OVSHost struct {
 	log      Log
 	database *exec.Cmd // nil while it does not run
 	daemon   *exec.Cmd
+	vtep     bool // it is a hardware VTEP; see BecomeVTEP
+	emulator *exec.Cmd
 }
 
 // NewOVSLab makes the fabric. The hosts keep files and sockets in dir, whose name must be short: it
@@ -168,7 +170,7 @@ func (l *OVSLab) StopHosts() error {
 func (l *OVSLab) Logs() string {
 	var b strings.Builder
 	for _, h := range l.Hosts() {
-		for _, name := range []string{"db.log", "vs.log"} {
+		for _, name := range []string{"db.log", "vs.log", "vtep.log"} {
 			raw, err := os.ReadFile(h.file(name))
 			fmt.Fprintf(&b, "# %s: %s\n%s", h.Name, name, raw)
 			if err != nil {
@@ -206,10 +208,14 @@ func (h *OVSHost) StartDatabase() error {
 	if h.database != nil {
 		return nil
 	}
-	cmd, err := h.spawn("ovsdb-server", h.file("conf.db"), "--remote=p"+h.DB(), "--unixctl="+h.file("db.ctl"),
+	databases := []string{h.file("conf.db")}
+	if h.vtep {
+		databases = append(databases, h.file("vtep.db"), fmt.Sprintf("--remote=ptcp:%d", OVSDBPort))
+	}
+	cmd, err := h.spawn("ovsdb-server", append(databases, "--remote=p"+h.DB(), "--unixctl="+h.file("db.ctl"),
 		"--remote=db:Open_vSwitch,Open_vSwitch,manager_options", "--private-key=db:Open_vSwitch,SSL,private_key",
 		"--certificate=db:Open_vSwitch,SSL,certificate", "--ca-cert=db:Open_vSwitch,SSL,ca_cert",
-		"--log-file="+h.file("db.log"), "-vconsole:off")
+		"--log-file="+h.file("db.log"), "-vconsole:off")...)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ type bpfCopy struct {
 	Vni       uint32
 	Kind      uint8
 	Rewritten uint8
-	Pad       uint16
+	Framing   uint16
 }
 
 type bpfCredit struct {
@@ -94,6 +94,15 @@ type bpfFlow6 struct {
 	_      structs.HostLayout
 	Common bpfFlow
 	To     bpfHeaders6
+}
+
+type bpfFraming struct {
+	_     structs.HostLayout
+	Tci   uint16
+	Pops  uint8
+	Wraps uint8
+	IpSum uint32
+	Outer [52]uint8
 }
 
 type bpfHeaders4 struct {
@@ -131,6 +140,7 @@ type bpfInstruction struct {
 	Kind      uint8
 	Magic     uint8
 	Proto     uint16
+	Framing   uint16
 }
 
 type bpfKey4 struct {
@@ -262,6 +272,12 @@ type bpfUpcall struct {
 	Pad       [5]uint8
 }
 
+type bpfVtepKey struct {
+	_   structs.HostLayout
+	Ip  uint32
+	Vni uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -276,6 +292,7 @@ const (
 	bpfMapFarPorts           = "far_ports"
 	bpfMapFlows4             = "flows4"
 	bpfMapFlows6             = "flows6"
+	bpfMapFramings           = "framings"
 	bpfMapHomes              = "homes"
 	bpfMapLans               = "lans"
 	bpfMapLimited            = "limited"
@@ -288,6 +305,7 @@ const (
 	bpfMapSubports           = "subports"
 	bpfMapTunnels            = "tunnels"
 	bpfMapUpcalls            = "upcalls"
+	bpfMapVteps              = "vteps"
 	bpfProgFromAgent         = "from_agent"
 	bpfProgFromPhysical      = "from_physical"
 	bpfProgFromUnderlay      = "from_underlay"
@@ -369,6 +387,7 @@ type bpfMapSpecs struct {
 	FarPorts   *ebpf.MapSpec `ebpf:"far_ports"`
 	Flows4     *ebpf.MapSpec `ebpf:"flows4"`
 	Flows6     *ebpf.MapSpec `ebpf:"flows6"`
+	Framings   *ebpf.MapSpec `ebpf:"framings"`
 	Homes      *ebpf.MapSpec `ebpf:"homes"`
 	Lans       *ebpf.MapSpec `ebpf:"lans"`
 	Limited    *ebpf.MapSpec `ebpf:"limited"`
@@ -381,6 +400,7 @@ type bpfMapSpecs struct {
 	Subports   *ebpf.MapSpec `ebpf:"subports"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Upcalls    *ebpf.MapSpec `ebpf:"upcalls"`
+	Vteps      *ebpf.MapSpec `ebpf:"vteps"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
@@ -422,6 +442,7 @@ type bpfMaps struct {
 	FarPorts   *ebpf.Map `ebpf:"far_ports"`
 	Flows4     *ebpf.Map `ebpf:"flows4"`
 	Flows6     *ebpf.Map `ebpf:"flows6"`
+	Framings   *ebpf.Map `ebpf:"framings"`
 	Homes      *ebpf.Map `ebpf:"homes"`
 	Lans       *ebpf.Map `ebpf:"lans"`
 	Limited    *ebpf.Map `ebpf:"limited"`
@@ -434,6 +455,7 @@ type bpfMaps struct {
 	Subports   *ebpf.Map `ebpf:"subports"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Upcalls    *ebpf.Map `ebpf:"upcalls"`
+	Vteps      *ebpf.Map `ebpf:"vteps"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -448,6 +470,7 @@ func (m *bpfMaps) Close() error {
 		m.FarPorts,
 		m.Flows4,
 		m.Flows6,
+		m.Framings,
 		m.Homes,
 		m.Lans,
 		m.Limited,
@@ -460,6 +483,7 @@ func (m *bpfMaps) Close() error {
 		m.Subports,
 		m.Tunnels,
 		m.Upcalls,
+		m.Vteps,
 	)
 }
 

@@ -45,7 +45,7 @@ func TestCopiesOfFlows(t *testing.T) {
 	if n := len(l.copySets.numbers); n != 3 {
 		t.Errorf("%d lists of copies, want 3", n)
 	}
-	l.copySets = copySets{} // as the next agent begins
+	l.copySets = numbered[bpfCopies]{} // as the next agent begins
 	if err := l.copySets.open(l.maps.Copies); err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +61,12 @@ func TestCopyNumbers(t *testing.T) {
 	if err := l.Install([]Flow{{Key: kept, Copies: list(0)}}); err != nil {
 		t.Fatal(err)
 	}
-	for i := 1; i < 2*maxCopySets; i++ {
+	for i := 1; i < 2*maxNumbers; i++ {
 		if err := l.Install([]Flow{{Key: changing, Copies: list(i)}}); err != nil {
 			t.Fatalf("list %d: %v", i, err)
 		}
 	}
-	for key, want := range map[Key][]Copy{kept: list(0), changing: list(2*maxCopySets - 1)} {
+	for key, want := range map[Key][]Copy{kept: list(0), changing: list(2*maxNumbers - 1)} {
 		s, _, err := l.Lookup(key)
 		if err != nil {
 			t.Fatal(err)
@@ -78,20 +78,20 @@ func TestCopyNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all []Flow
-	for i := range maxCopySets {
+	for i := range maxNumbers {
 		key := changing
 		key.Port = Port(i + 1)
 		all = append(all, Flow{Key: key, Copies: list(i + 1)})
 	}
-	if err := l.Install(all[:maxCopySets-2]); err != nil {
+	if err := l.Install(all[:maxNumbers-2]); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range append(all[:maxCopySets-2:maxCopySets-2], Flow{Key: kept, Copies: list(0)}) {
+	for _, f := range append(all[:maxNumbers-2:maxNumbers-2], Flow{Key: kept, Copies: list(0)}) {
 		if s, _, err := l.Lookup(f.Key); err != nil || len(s.Copies) != 1 || s.Copies[0] != f.Copies[0] {
 			t.Fatalf("flow %+v has copies %+v, %v", f, s.Copies, err)
 		}
 	}
-	if err := l.Install(all[maxCopySets-2:]); !errors.Is(err, errCopySetsFull) {
+	if err := l.Install(all[maxNumbers-2:]); !errors.Is(err, errCopySetsFull) {
 		t.Errorf("more lists in use than there are numbers: %v", err)
 	}
 }

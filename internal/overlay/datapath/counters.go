@@ -9,11 +9,13 @@ type Counters struct {
 	Answered    uint64            // questions about neighbours that the programs answered
 	Copies      uint64            // copies of frames sent for mirrors by flows
 	PhysicalIn  uint64            // frames from physical networks, to many or to a home here
+	VTEPIn      uint64            // VXLAN packets for VTEPs of the virtual network, unpacked by flows
+	VTEPOut     uint64            // frames that its VTEPs packed
 	Drops       map[string]uint64 // frames dropped, by reason
 }
 
 // dropReasons lists the drops of enum counter in bpf/maps.h: all but its first two and its last
-// three.
+// five.
 func dropReasons() []string {
 	return []string{
 		"the flow says so", "no such port", "no such tunnel", "unknown tunnel key", "bad tunnel header",
@@ -29,7 +31,7 @@ func dropReasons() []string {
 func (d *Datapath) Counters() (Counters, error) {
 	reasons := dropReasons()
 	c := Counters{Drops: make(map[string]uint64, len(reasons))}
-	for i := range 2 + len(reasons) + 3 {
+	for i := range 2 + len(reasons) + 5 {
 		var perCPU []uint64
 		if err := d.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
 			return c, fmt.Errorf("read counter %d: %w", i, err)
@@ -49,6 +51,10 @@ func (d *Datapath) Counters() (Counters, error) {
 			c.Answered = sum
 		case 2 + len(reasons) + 2:
 			c.PhysicalIn = sum
+		case 2 + len(reasons) + 3:
+			c.VTEPIn = sum
+		case 2 + len(reasons) + 4:
+			c.VTEPOut = sum
 		default:
 			c.Drops[reasons[i-2]] = sum
 		}

@@ -115,8 +115,8 @@ func (d *Datapath) open() (err error) {
 	}); err != nil {
 		return err
 	}
-	if err := d.copySets.open(d.maps.Copies); err != nil {
-		return err
+	if err := errors.Join(d.copySets.open(d.maps.Copies), d.framings.open(d.maps.Framings)); err != nil {
+		return fmt.Errorf("read what flows have: %w", err)
 	}
 	if err := d.attachDevices(); err != nil {
 		return err

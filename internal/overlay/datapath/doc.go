@@ -14,6 +14,10 @@
 //	                 ├─ to many: a copy ─► ring buffer
 //	                 └─ all else, and frames to many ─► the host's own stack
 //
+// Flows of a virtual network's own VTEPs pack frames into VXLAN packets before they leave
+// (Framing), and unpack such packets, of which the inner frame then comes in at the port of its VNI
+// (AttachVTEP). What leaves so for another host travels in a tunnel on top.
+//
 // What must hold:
 //   - A flow acts only while every tag it carries has the epoch it was installed with, so a change
 //     of topology stops any number of flows with one write (Bump), and a flow decided on an old

@@ -18,12 +18,14 @@ const (
 	outDrop = iota
 	outPort
 	outTunnel
+	outInside
 
 	outKind       = 3
 	outRewrites   = 4
 	outTranslates = 8
 	outLimited    = 16
 	outCopied     = 32
+	outFramed     = 64
 )
 
 // flowCache holds the flows in the kernel.
@@ -31,7 +33,9 @@ type flowCache struct {
 	*kernel
 	epochs *epochs
 	evict  evictor
-	copySets
+	// The lock of copySets is taken first.
+	copySets numbered[bpfCopies]
+	framings numbered[bpfFraming]
 }
 
 // Install caches flows, replacing those with the same keys. A full cache evicts idle flows first. A
@@ -40,25 +44,31 @@ func (c *flowCache) Install(flows []Flow) error {
 	var set4 batch[bpfKey4, bpfFlow4]
 	var set6 batch[bpfKey6, bpfFlow6]
 	now := coarseNow()
-	if slices.ContainsFunc(flows, func(f Flow) bool { return len(f.Copies) > 0 }) {
+	if slices.ContainsFunc(flows, func(f Flow) bool { return len(f.Copies) > 0 || f.Out.Framing != (Framing{}) }) {
 		// No number is given back before the flows that have it are there.
 		c.copySets.mu.Lock()
 		defer c.copySets.mu.Unlock()
-		c.given = map[uint16]bool{}
+		c.framings.mu.Lock()
+		defer c.framings.mu.Unlock()
+		c.copySets.given, c.framings.given = map[uint16]bool{}, map[uint16]bool{}
 	}
 	for i := range flows {
 		f := &flows[i]
 		if err := f.check(); err != nil {
 			return fmt.Errorf("install flow: %w", err)
 		}
-		copies, err := c.copyNumber(f.Copies)
-		if err != nil {
+		var n numbers
+		var err error
+		if n.copies, err = c.copyNumber(f.Copies); err != nil {
+			return fmt.Errorf("install flow: %w", err)
+		}
+		if n.framing, err = c.framingNumber(f.Out.Framing); err != nil {
 			return fmt.Errorf("install flow: %w", err)
 		}
 		if f.Src.Is4() {
-			set4.add(f.key4(), f.value4(now, copies))
+			set4.add(f.key4(), f.value4(now, n))
 		} else {
-			set6.add(f.key6(), f.value6(now, copies))
+			set6.add(f.key6(), f.value6(now, n))
 		}
 	}
 	if err := put(c, c.maps.Flows4, &c.evict.v4, set4); err != nil {
@@ -66,6 +76,9 @@ func (c *flowCache) Install(flows []Flow) error {
 	}
 	return put(c, c.maps.Flows6, &c.evict.v6, set6)
 }
+
+// numbers are those of what a flow has in other maps; 0 for none.
+type numbers struct{ copies, framing uint16 }
 
 // batch is keys and values side by side, as the kernel takes many at once.
 type batch[K, V any] struct {
@@ -120,6 +133,9 @@ func (f *Flow) check() error {
 	if err := f.checkCopies(); err != nil {
 		return err
 	}
+	if f.Out.Inside && (f.rewrites() || len(f.Copies) > 0 || f.Out.Framing != (Framing{}) || f.Proto != protoUDP || !f.Src.Is4() || f.Frag != Whole) {
+		return errors.New("a flow into a VTEP: want whole IPv4 UDP packets, as they came")
+	}
 	if !f.Src.IsValid() || f.Src.BitLen() != f.Dst.BitLen() {
 		return fmt.Errorf("key from %s to %s: want two addresses of one version", f.Src, f.Dst)
 	}
@@ -133,6 +149,9 @@ func (f *Flow) check() error {
 }
 
 func (f *Flow) maxTags() int {
+	if f.Out.Framing != (Framing{}) {
+		return MaxTags - 2
+	}
 	if len(f.Limits)+len(f.Copies) > 0 {
 		return MaxTags - 1
 	}
@@ -140,10 +159,13 @@ func (f *Flow) maxTags() int {
 }
 
 // common returns what both versions of IP have.
-func (f *Flow) common(now uint64, copies uint16) bpfFlow {
+func (f *Flow) common(now uint64, n numbers) bpfFlow {
 	v := bpfFlow{Used: now, Cookie: f.Cookie, TagCount: uint8(len(f.Tags))}
 	v.Kind, v.Out, v.VniHops = f.Out.words()
 	v.OuterPort = f.outerPort()
+	if f.Out.Framing.wraps() {
+		v.OuterPort = swap16(f.Out.Framing.Encap.SrcPort)
+	}
 	for i, t := range f.Tags {
 		v.Slots[i], v.Epochs[i] = uint16(t.Slot), t.Epoch
 	}
@@ -151,9 +173,16 @@ func (f *Flow) common(now uint64, copies uint16) bpfFlow {
 		v.Kind |= f.rewriteKind()
 		v.VniHops |= swap32(uint32(f.Rewrite.Hops))
 	}
-	if copies != 0 {
+	if n.copies != 0 {
 		v.Kind |= outCopied
-		v.Slots[MaxTags-1] = copies
+		v.Slots[MaxTags-1] = n.copies
+	}
+	if n.framing != 0 {
+		v.Kind |= outFramed
+		v.Slots[MaxTags-2] = n.framing
+	}
+	if f.Out.Inside {
+		v.VniHops |= swap32(uint32(f.Out.Hops))
 	}
 	for i, number := range f.Limits {
 		v.Kind |= outLimited
@@ -164,6 +193,8 @@ func (f *Flow) common(now uint64, copies uint16) bpfFlow {
 
 func (o Output) words() (kind uint8, out, vni uint32) {
 	switch {
+	case o.Inside:
+		return outInside, 0, 0
 	case o.Tunnel != 0:
 		return outTunnel, uint32(o.Tunnel), swap32(o.TunnelKey << 8)
 	case o.Port != 0:
@@ -177,6 +208,8 @@ func outputOf(kind uint8, out, vni uint32) Output {
 	switch kind {
 	case outPort:
 		return Output{Port: Port(out)}
+	case outInside:
+		return Output{Inside: true, Hops: uint8(swap32(vni))}
 	case outTunnel:
 		return Output{Tunnel: Tunnel(out), TunnelKey: swap32(vni) >> 8}
 	}
@@ -266,6 +299,9 @@ func flowState[V any, PV bpfValue[V]](c *flowCache, k Key, value PV, now uint64)
 		s.Idle = time.Duration(now - v.Used)
 	}
 	s.Out = outputOf(v.Kind&outKind, v.Out, v.VniHops)
+	if v.Kind&outFramed != 0 {
+		s.Out.Framing = framingOf(c.framings.at(v.Slots[MaxTags-2]), v.OuterPort)
+	}
 	if v.Kind&outCopied != 0 {
 		s.Copies = c.copiesAt(v.Slots[MaxTags-1])
 	}

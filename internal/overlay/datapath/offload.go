@@ -75,6 +75,24 @@ func (o Offload) finish(frame []byte, shift int) vnetHeader {
 	return h
 }
 
+// Inner returns the work that is left on the frame that begins at an offset inside the frame. What
+// is left to do in front of it goes with the outer headers.
+func (o Offload) Inner(offset int) Offload { return o.moved(-offset) }
+
+// moved returns the work on a frame of which the start has moved.
+func (o Offload) moved(by int) Offload {
+	h := &o.vnet
+	if h.flags&vnetNeedsChecksum == 0 {
+		return o
+	}
+	start, header := int(h.checksumStart)+by, int(h.headerLen)+by
+	if start < ethHeaderLen {
+		return Offload{}
+	}
+	h.checksumStart, h.headerLen = uint16(start), uint16(max(header, 0))
+	return o
+}
+
 // segmentLen returns the length of the longest IP packet that frame will be cut into.
 func (o Offload) segmentLen(frame []byte) int {
 	_, t, ok := parse(1, frame, len(frame))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -25,6 +26,7 @@ const (
 	portPlain = iota
 	portVeth
 	portMoved
+	portVTEP
 )
 
 // nearInterfaces as in bpf/maps.h.
@@ -135,6 +137,36 @@ func (s *portSet) ForwardPort(name string, to Tunnel, opts PortOptions) (Port, e
 	return p.Port, nil
 }
 
+// AttachVTEP makes the port called name that at which what is inside VXLAN packets for a VTEP comes
+// in, by flows with an Output that is Inside. It has no interface, and nothing leaves by it.
+func (s *portSet) AttachVTEP(name string, v VTEP) (Port, error) {
+	if err := checkName(name); err != nil {
+		return 0, fmt.Errorf("attach VTEP: %w", err)
+	}
+	if !v.IP.Is4() || v.VNI > 0xffffff {
+		return 0, fmt.Errorf("attach VTEP %s: %s, VNI %d: want an IPv4 address and up to %d", name, v.IP, v.VNI, 0xffffff)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	opts := PortOptions{VTEP: v}
+	p, err := s.portFor(name, 0, opts)
+	if err != nil {
+		return 0, fmt.Errorf("attach VTEP %s: %w", name, err)
+	}
+	p.Interface, p.Index, p.PortOptions = "", 0, opts
+	err = s.writePort(p, bpfPort{Number: uint32(p.Port), Kind: portVTEP})
+	if err == nil {
+		err = s.maps.Vteps.Put(v.key(), uint32(p.Port))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("attach VTEP %s: %w", name, err)
+	}
+	s.ports[name], s.byNumber[p.Port] = p, p
+	return p.Port, nil
+}
+
+func (v VTEP) key() bpfVtepKey { return bpfVtepKey{Ip: word4(v.IP), Vni: swap32(v.VNI << 8)} }
+
 func (s *portSet) enterMoved(name string, to Tunnel, opts PortOptions) (*portState, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,6 +193,9 @@ func (s *portSet) portFor(name string, newIndex int, opts PortOptions) (*portSta
 		if newIndex != 0 && other.Index == newIndex && !(opts.Localnet == other.Localnet && opts.VLAN != other.VLAN) {
 			return nil, fmt.Errorf("interface %s is port %s already: detach that first", other.Interface, other.Name)
 		}
+		if opts.VTEP.IP.IsValid() && other.VTEP == opts.VTEP {
+			return nil, fmt.Errorf("VNI %d at %s is that of port %s already: detach that first", opts.VTEP.VNI, opts.VTEP.IP, other.Name)
+		}
 		if opts.TunnelKey != 0 && other.TunnelKey == opts.TunnelKey {
 			return nil, fmt.Errorf("tunnel key %d is that of port %s already: detach that first", opts.TunnelKey, other.Name)
 		}
@@ -169,7 +204,7 @@ func (s *portSet) portFor(name string, newIndex int, opts PortOptions) (*portSta
 	if opts.subport() && newIndex != 0 && !s.hasTrunk(newIndex) {
 		return nil, fmt.Errorf("VLAN id %d: its interface is not that of a trunk yet", opts.VLAN)
 	}
-	if p != nil && p.Port != 0 && (p.Localnet != opts.Localnet || p.link != nil && opts.subport()) {
+	if p != nil && p.Port != 0 && (p.Localnet != opts.Localnet || p.VTEP.IP.IsValid() != opts.VTEP.IP.IsValid() || p.link != nil && opts.subport()) {
 		return nil, errors.New("it is a port of another kind already: detach it first")
 	}
 	if p == nil {
@@ -273,6 +308,9 @@ func (s *portSet) forgetEntries(p *portState, newIndex int, opts PortOptions) er
 			errs = append(errs, s.forgetLimits(p))
 		}
 	}
+	if p.VTEP.IP.IsValid() && p.VTEP != opts.VTEP {
+		errs = append(errs, ignoreMissing(s.maps.Vteps.Delete(p.VTEP.key())))
+	}
 	if p.TunnelKey != 0 && p.TunnelKey != opts.TunnelKey {
 		errs = append(errs, ignoreMissing(s.maps.Deliveries.Delete(p.TunnelKey)))
 	}
@@ -348,7 +386,7 @@ func (s *portSet) DetachPort(name string) error {
 	}
 	if err == nil && p.Localnet {
 		err = errors.Join(s.deleteHomesOf(p.Port), s.detachUnusedPhysical())
-	} else if err == nil { // slow, so without the lock
+	} else if err == nil && !p.VTEP.IP.IsValid() { // slow, so without the lock
 		err = s.unlimit(p)
 		if !p.subport() {
 			err = errors.Join(err, s.pins.detach(p.link, portLinkPrefix+name), s.pins.resetPromiscuous(s.net, p.Index))
@@ -482,12 +520,14 @@ func interfaceName(ifindex int) string {
 }
 
 // A port's record in the registry: name, interface index, tunnel key, MTU in the lower half of a
-// word and in the upper flags and the VLAN.
+// word and in the upper flags and the VLAN. A VTEP has its address and VNI in the places of index
+// and key.
 const (
 	portKeySize    = 4
 	portRecordSize = maxName + 12
 	localnetFlag   = 0x8000
 	trunkFlag      = 0x4000
+	vtepFlag       = 0x2000
 	vlanBits       = 0x0fff
 )
 
@@ -496,9 +536,12 @@ func portKey(p Port) []byte { return binary.NativeEndian.AppendUint32(nil, uint3
 func portRecord(p PortInfo) []byte {
 	b := make([]byte, maxName, portRecordSize)
 	copy(b, p.Name)
-	b = binary.NativeEndian.AppendUint32(b, uint32(p.Index))
-	b = binary.NativeEndian.AppendUint32(b, p.TunnelKey)
-	upper := p.VLAN
+	upper, first, second := p.VLAN, uint32(p.Index), p.TunnelKey
+	if p.VTEP.IP.IsValid() {
+		upper, first, second = vtepFlag, word4(p.VTEP.IP), p.VTEP.VNI
+	}
+	b = binary.NativeEndian.AppendUint32(b, first)
+	b = binary.NativeEndian.AppendUint32(b, second)
 	if p.Localnet {
 		upper |= localnetFlag
 	}
@@ -511,6 +554,11 @@ func portRecord(p PortInfo) []byte {
 func parsePortRecord(number Port, b []byte) PortInfo {
 	name, _, _ := bytes.Cut(b[:maxName], []byte{0})
 	word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[maxName+4*i:]) }
+	if word(2)>>16&vtepFlag != 0 {
+		var ip [4]byte
+		binary.NativeEndian.PutUint32(ip[:], word(0))
+		return PortInfo{Name: string(name), Port: number, PortOptions: PortOptions{VTEP: VTEP{netip.AddrFrom4(ip), word(1)}}}
+	}
 	return PortInfo{Name: string(name), Port: number, Index: int(word(0)),
 		PortOptions: PortOptions{TunnelKey: word(1), MTU: int(word(2) & 0xffff),
 			Localnet: word(2)>>16&localnetFlag != 0, Trunk: word(2)>>16&trunkFlag != 0, VLAN: uint16(word(2)>>16) & vlanBits}}

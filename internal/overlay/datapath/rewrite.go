@@ -16,7 +16,7 @@ func (f *Flow) checkRewrite() error {
 	r, to := f.Rewrite, f.rewritten(f.Rewrite)
 	sameVersion := func(a netip.Addr) bool { return a.BitLen() == f.Src.BitLen() }
 	switch {
-	case f.VLAN != 0:
+	case f.VLAN != 0 && !f.Out.Framing.PopVLAN:
 		return fmt.Errorf("rewrite of frames in VLAN %d: routers take only untagged frames", f.VLAN&^vlanPresent)
 	case r.Quote != nil:
 		return errors.New("rewrite of a quoted packet: flows carry no ICMP errors, send them one by one")
@@ -40,8 +40,8 @@ func (f *Flow) rewriteKind() uint8 {
 	return outRewrites | outTranslates
 }
 
-func (f *Flow) value4(now uint64, copies uint16) bpfFlow4 {
-	v := bpfFlow4{Common: f.common(now, copies)}
+func (f *Flow) value4(now uint64, n numbers) bpfFlow4 {
+	v := bpfFlow4{Common: f.common(now, n)}
 	if f.rewrites() {
 		to := f.rewritten(f.Rewrite)
 		k := to.key4()
@@ -50,8 +50,8 @@ func (f *Flow) value4(now uint64, copies uint16) bpfFlow4 {
 	return v
 }
 
-func (f *Flow) value6(now uint64, copies uint16) bpfFlow6 {
-	v := bpfFlow6{Common: f.common(now, copies)}
+func (f *Flow) value6(now uint64, n numbers) bpfFlow6 {
+	v := bpfFlow6{Common: f.common(now, n)}
 	if f.rewrites() {
 		to := f.rewritten(f.Rewrite)
 		k := to.key6()

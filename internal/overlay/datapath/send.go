@@ -15,7 +15,7 @@ func (e *TooBigError) Error() string {
 
 // An instruction stands in front of a frame written to the tap, as bpf/maps.h has it.
 const (
-	instructionLen = 14
+	instructionLen = 16
 	tapMagic       = 0x48
 	sendHeadLen    = vnetHeaderLen + instructionLen
 )
@@ -28,7 +28,7 @@ const stateHeadLen = 2
 
 // A frame shorter than the kernel moves the head of is padded to the least that a wire carries.
 const (
-	shortFrame = ethHeaderLen + 20
+	shortFrame = instructionLen + ipv4HeaderLen
 	minFrame   = 60
 )
 
@@ -49,10 +49,35 @@ func (d *Datapath) Send(out Output, frame []byte, off Offload) error {
 	if err != nil {
 		return fmt.Errorf("send frame: %w", err)
 	}
+	if mtu > 0 {
+		mtu -= out.Framing.room(frame, out.Tunnel != 0)
+	}
 	if mtu > 0 && len(frame)-ethHeaderLen > mtu && off.segmentLen(frame) > mtu {
 		return &TooBigError{MTU: mtu}
 	}
-	return d.write(out, frame, off)
+	if out.Framing == (Framing{}) {
+		return d.write(out, 0, frame, off)
+	}
+	return d.sendFramed(out, frame, off)
+}
+
+// sendFramed is the rest of Send for a frame that leaves framed.
+func (d *Datapath) sendFramed(out Output, frame []byte, off Offload) error {
+	if out.Framing.PopVLAN && isTagged(frame) { // the program takes off only tags beside the frame
+		frame = append(append(make([]byte, 0, len(frame)), frame[:12]...), frame[12+vlanTagLen:]...)
+		off = off.moved(-vlanTagLen)
+	}
+	out.Framing.PopVLAN = false
+	d.copySets.mu.Lock() // so that the number is not given back before the program has seen it
+	defer d.copySets.mu.Unlock()
+	d.framings.mu.Lock()
+	defer d.framings.mu.Unlock()
+	d.framings.given = map[uint16]bool{}
+	number, err := d.framingNumber(out.Framing)
+	if err != nil {
+		return fmt.Errorf("send frame: %w", err)
+	}
+	return d.write(out, number, frame, off)
 }
 
 // SendState sends a message to the other agent at the end of a tunnel, as State.
@@ -68,7 +93,7 @@ func (d *Datapath) SendState(t Tunnel, message []byte) error {
 	frame := make([]byte, ethHeaderLen, ethHeaderLen+stateHeadLen+len(message))
 	binary.BigEndian.PutUint16(frame[12:], stateEtherType)
 	frame = binary.BigEndian.AppendUint16(frame, uint16(len(message)))
-	return d.write(out, append(frame, message...), Offload{})
+	return d.write(out, 0, append(frame, message...), Offload{})
 }
 
 // maxState returns the longest message for a tunnel whose packets have up to mtu bytes.
@@ -82,8 +107,9 @@ func (d *Datapath) mtu(out Output) (int, error) {
 	return d.portSet.mtu(out.Port)
 }
 
-// write writes the offload header, the instruction and the frame to the tap.
-func (d *Datapath) write(out Output, frame []byte, off Offload) error {
+// write writes the offload header, the instruction, with the number of a framing, and the frame to
+// the tap.
+func (d *Datapath) write(out Output, framing uint16, frame []byte, off Offload) error {
 	length := len(frame)
 	if length < shortFrame {
 		length = minFrame
@@ -102,6 +128,9 @@ func (d *Datapath) write(out Output, frame []byte, off Offload) error {
 	if binary.BigEndian.Uint16(frame[12:]) == etherIPv6 {
 		proto = etherIPv6
 	}
+	if out.Framing.wraps() {
+		outerPort = swap16(out.Framing.Encap.SrcPort)
+	}
 	kind, number, vni := out.words()
 	do := b[vnetHeaderLen:]
 	binary.NativeEndian.PutUint32(do, number)
@@ -109,6 +138,7 @@ func (d *Datapath) write(out Output, frame []byte, off Offload) error {
 	binary.NativeEndian.PutUint16(do[8:], outerPort)
 	do[10], do[11] = kind, tapMagic
 	binary.BigEndian.PutUint16(do[12:], proto)
+	binary.NativeEndian.PutUint16(do[14:], framing)
 	if err := d.tap.write(b); err != nil {
 		return fmt.Errorf("send frame of %d bytes: %w", len(frame), err)
 	}

@@ -56,20 +56,8 @@ func (s *tunnelSet) SetTunnel(p TunnelPath) (Tunnel, error) {
 // tunnelEntry writes the outer headers, with 0 where the program fills in.
 func (s *tunnelSet) tunnelEntry(t Tunnel, p TunnelPath) bpfTunnel {
 	e := bpfTunnel{Number: uint32(t), Ifindex: uint32(p.Interface), Mtu: uint32(p.MTU - Overhead)}
-	b := e.Outer[:0]
-	b = append(b, p.DstMAC[:]...)
-	b = append(b, p.SrcMAC[:]...)
-	b = binary.BigEndian.AppendUint16(b, etherIPv4)
-	src, dst := p.Local.As4(), p.Remote.As4()
-	// Version 4, 5 words; TOS; length; id; don't fragment; TTL 64; UDP; checksum.
-	b = append(b, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protoUDP, 0, 0)
-	b = append(b, src[:]...)
-	b = append(b, dst[:]...)
-	e.IpSum = foldedSum(b[ethHeaderLen:])
-	b = binary.BigEndian.AppendUint16(b, 0)
-	b = binary.BigEndian.AppendUint16(b, TunnelPort)
-	b = append(b, 0, 0, 0, 0) // length; no checksum, as RFC 7348 §5 prefers
-	_ = append(b, 0x08)       // the key is valid (RFC 7348 §5)
+	b := outerHeaders(e.Outer[:0], outerHeader{dstMAC: p.DstMAC, srcMAC: p.SrcMAC, src: p.Local, dst: p.Remote, dontFragment: true, ttl: 64, port: TunnelPort})
+	e.IpSum = foldedSum(b[ethHeaderLen : ethHeaderLen+ipv4HeaderLen])
 	if peer := s.peers[p.Remote]; peer != nil {
 		e.Secret = peer.Send
 	}

@@ -26,7 +26,8 @@ const (
 	Overhead = 50
 	// UpcallBytes is the longest frame that goes up by the ring buffer.
 	UpcallBytes = 2048
-	// MaxTags is the number of tags of one flow, less one if it has limits or copies.
+	// MaxTags is the number of tags of one flow, less one if it has limits or copies, less two if
+	// it has a Framing.
 	MaxTags = 6
 	// MaxLimits is the number of limits of one flow.
 	MaxLimits = 2
@@ -81,10 +82,16 @@ type Output struct {
 	Port      Port
 	Tunnel    Tunnel
 	TunnelKey uint32
+	Framing   Framing
+	// Inside stands for what is inside the frames, VXLAN packets for a VTEP of the virtual network:
+	// that comes in at the port of its VNI (AttachVTEP), and goes on by its own flow. Packets with
+	// a TTL of up to Hops, and what is not plain VXLAN or of another VNI, go up.
+	Inside bool
+	Hops   uint8
 }
 
 // Drops reports whether o has no destination.
-func (o Output) Drops() bool { return o.Port == 0 && o.Tunnel == 0 }
+func (o Output) Drops() bool { return o.Port == 0 && o.Tunnel == 0 && !o.Inside }
 
 // Flow is a cached decision: frames with exactly Key go to Out.
 type Flow struct {
@@ -94,9 +101,9 @@ type Flow struct {
 	// Rewrite holds the headers with which frames leave; nil: as they came. Checksums follow. It
 	// has no effect on a flow that drops, but on its copies. The ports of fragments stay, since
 	// their keys have none: if the first fragment needs others, do not cache its decision. Install
-	// takes no rewrite of tagged frames, of quoted packets, and of SCTP ports, whose checksum
-	// covers the whole packet: such packets must be sent one by one. A frame that Rewrite.Hops
-	// would leave without TTL or hop limit goes up.
+	// takes no rewrite of frames that keep their tag, of quoted packets, and of SCTP ports, whose
+	// checksum covers the whole packet: such packets must be sent one by one. A frame that
+	// Rewrite.Hops would leave without TTL or hop limit goes up.
 	Rewrite *flow.Rewrite
 	// Limits are those of a flow with a Rewrite, at most MaxLimits. Such a flow has one tag less.
 	Limits []Limit
@@ -131,8 +138,16 @@ type PortOptions struct {
 	VLAN uint16
 	// Trunk has frames with a tag on the interface belong to subports alone; others are dropped.
 	Trunk bool
+	// VTEP makes the port, which has no interface, that of a VNI of a VTEP; see AttachVTEP.
+	VTEP VTEP
 	// Limits are those of the port's machine. A localnet port, or one that has moved, has none.
 	Limits PortLimits
+}
+
+// VTEP is one VNI of a VTEP of the virtual network, which unpacks VXLAN packets to IP.
+type VTEP struct {
+	IP  netip.Addr // IPv4; invalid: it is none
+	VNI uint32
 }
 
 // PortLimits are the limits of what a machine sends (Egress) and receives (Ingress), and the mark

@@ -12,6 +12,7 @@
 //	/heddle/xen/…                                      a pool of the XenAPI
 //	/heddle/containers/<container>                     hosts of service containers
 //	/heddle/scheduler                                  held by the server that chooses them
+//	/heddle/gateways                                   held by the server that is connected to switches
 //	/heddle/dns/…                                      names published on a DNS server
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
@@ -441,7 +442,7 @@ func All() []snapshot.Table {
 		AutoTopologies,
 		BGPSpeakers, BGPPeers,
 		TapServices, TapFlows,
-		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes,
+		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes, GatewayStates,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,
 		Quotas, PendingWorks, Bundles, ContainerBindings, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,

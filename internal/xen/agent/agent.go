@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/hostnet"
+	"heddle/internal/ovsdb"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/presence"
@@ -152,7 +153,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.kernel.Close()
-	if a.sw, err = ovs.Open(ovs.Options{Address: a.opts.OVSDB, Log: a.log, Timeout: switchTimeout}); err != nil {
+	if a.sw, err = ovs.Open(ovsdb.Options{Address: a.opts.OVSDB, Log: a.log, Timeout: switchTimeout}); err != nil {
 		return err
 	}
 	defer a.sw.Close()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
+	"heddle/internal/ovsdb"
 	"heddle/internal/store/records"
 	"heddle/internal/task"
 	"heddle/internal/xen/objects"
@@ -78,7 +79,7 @@ func (b *bridges) run(ctx context.Context) error {
 // rewired reports whether a change of Open vSwitch matters to the plan and to the host's report:
 // most do not, such as what becomes of an interface.
 func rewired(before, now *ovs.Snapshot) bool {
-	return (before.Lost == nil) != (now.Lost == nil) || len(ovs.Changed(before.Ports, now.Ports)) > 0 || len(ovs.Changed(before.Bridges, now.Bridges)) > 0
+	return (before.Lost == nil) != (now.Lost == nil) || len(ovsdb.Changed(before.Ports, now.Ports)) > 0 || len(ovsdb.Changed(before.Bridges, now.Bridges)) > 0
 }
 
 // pass does all that is to be done now.

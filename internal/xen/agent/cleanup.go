@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/ovs"
 )
 
@@ -24,7 +25,7 @@ func Cleanup(o Options) error {
 	defer alone.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
-	sw, err := ovs.Dial(ctx, ovs.Options{Address: o.OVSDB, Log: o.Log})
+	sw, err := ovs.Dial(ctx, ovsdb.Options{Address: o.OVSDB, Log: o.Log})
 	if err != nil {
 		o.Log.Info("Open vSwitch's database does not answer: nothing is taken away", "database", o.OVSDB, "err", err)
 		return nil
@@ -39,7 +40,7 @@ func Cleanup(o Options) error {
 		return nil // nothing was made
 	}
 	if ssl := s.SSLs[s.Root.SSL]; ssl != nil && marked(ssl.ExternalIDs) {
-		ops = append(ops, ovs.Update(ovs.Database, nil, ovs.Row{"ssl": ovs.Set{}}))
+		ops = append(ops, ovsdb.Update(ovs.Database, nil, ovsdb.Row{"ssl": ovsdb.Set{}}))
 	}
 	if len(ops) > 0 {
 		_, _, applied := sw.Apply(ctx, ops...)

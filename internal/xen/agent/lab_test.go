@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -85,7 +86,7 @@ func newLab(t testing.TB, hosts int) *lab {
 		id := uuid.NewString()
 		h := &host{OVSHost: o, lab: l, ref: HostRef(id), log: &netlab.Log{},
 			options: testOptions{Options: Options{HostID: id, HostName: o.Name, Version: "test", OVSDB: o.DB(), Datapath: "netdev"}}}
-		sw, err := ovs.Open(ovs.Options{Address: o.DB()})
+		sw, err := ovs.Open(ovsdb.Options{Address: o.DB()})
 		if err != nil {
 			t.Fatal(err)
 		}

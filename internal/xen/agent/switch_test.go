@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/store/records"
 	"heddle/internal/store/storetest"
 	"heddle/internal/xen/model"
@@ -164,7 +165,7 @@ func TestListen(t *testing.T) {
 			config.Certificates = []tls.Certificate{pair}
 		}
 		l.until("the database's answer", func() bool {
-			client, err := ovs.Dial(t.Context(), ovs.Options{Address: "ssl:" + h.Address.String(), TLS: config, Dial: h.dial})
+			client, err := ovs.Dial(t.Context(), ovsdb.Options{Address: "ssl:" + h.Address.String(), TLS: config, Dial: h.dial})
 			if err == nil {
 				client.Close()
 			}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/ovs"
 )
 
@@ -21,7 +22,7 @@ func BenchmarkLegs(b *testing.B) {
 	hosts := l.Hosts()
 	clients := make([]*ovs.Client, len(hosts))
 	for i, h := range hosts {
-		clients[i] = follow(b, h, func(o *ovs.Options) { o.Timeout = time.Minute })
+		clients[i] = follow(b, h, func(o *ovsdb.Options) { o.Timeout = time.Minute })
 	}
 	onAll := func(edit func(i int, e *ovs.Edit) error) {
 		b.Helper()
@@ -85,8 +86,8 @@ func BenchmarkLegs(b *testing.B) {
 // BenchmarkFollow connects to a database of 2,000 rows until all are known.
 func BenchmarkFollow(b *testing.B) {
 	address := database(b, asItIs)
-	writer := dial(b, ovs.Options{Address: address})
-	if _, err := writer.Transact(b.Context(), ovs.Insert(ovs.Database, "", ovs.Row{})); err != nil {
+	writer := dial(b, ovsdb.Options{Address: address})
+	if _, err := writer.Transact(b.Context(), ovsdb.Insert(ovs.Database, "", ovsdb.Row{})); err != nil {
 		b.Fatal(err)
 	}
 	e := ovs.NewEdit(writer.Snapshot(), ours)
@@ -106,7 +107,7 @@ func BenchmarkFollow(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		c, err := ovs.Dial(b.Context(), ovs.Options{Address: address})
+		c, err := ovs.Dial(b.Context(), ovsdb.Options{Address: address})
 		if err != nil {
 			b.Fatal(err)
 		}

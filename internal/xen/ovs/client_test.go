@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	"heddle/internal/store/storetest"
 	"heddle/internal/xen/ovs"
 )
@@ -83,11 +84,11 @@ func TestStateOutlivesTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(snap.Lost, ovs.ErrLost) || snap.Bridge("xapi0") == nil {
-		t.Fatalf("lost: %v, bridge %v; want %v and what was known", snap.Lost, snap.Bridge("xapi0"), ovs.ErrLost)
+	if !errors.Is(snap.Lost, ovsdb.ErrLost) || snap.Bridge("xapi0") == nil {
+		t.Fatalf("lost: %v, bridge %v; want %v and what was known", snap.Lost, snap.Bridge("xapi0"), ovsdb.ErrLost)
 	}
-	if _, err := c.Transact(within(t, time.Second), ovs.Comment("")); !errors.Is(err, ovs.ErrLost) {
-		t.Fatalf("a transaction: %v, want %v", err, ovs.ErrLost)
+	if _, err := c.Transact(within(t, time.Second), ovsdb.Comment("")); !errors.Is(err, ovsdb.ErrLost) {
+		t.Fatalf("a transaction: %v, want %v", err, ovsdb.ErrLost)
 	}
 	if err := h.Start(); err != nil {
 		t.Fatal(err)
@@ -137,9 +138,9 @@ func TestChangesWhileAwayAreTold(t *testing.T) {
 		if before.Bridge("kept") != after.Bridge("kept") {
 			t.Fatal("the row of a bridge that nobody changed is another")
 		}
-		want := []ovs.UUID{after.Bridge("new").UUID, before.Bridge("gone").UUID}
+		want := []ovsdb.UUID{after.Bridge("new").UUID, before.Bridge("gone").UUID}
 		slices.Sort(want)
-		if got := ovs.Changed(before.Bridges, after.Bridges); !slices.Equal(got, want) {
+		if got := ovsdb.Changed(before.Bridges, after.Bridges); !slices.Equal(got, want) {
 			t.Fatalf("bridges %v have changed, want %v", got, want)
 		}
 	}
@@ -159,7 +160,7 @@ func TestKilledUnderWrites(t *testing.T) {
 		enough := make(chan struct{})
 		go func() {
 			for n := at + 1; ; n++ {
-				_, err := c.Transact(within(t, 10*time.Second), ovs.Update(ovs.Database, nil, ovs.Row{"external_ids": ovs.Strings{"n": fmt.Sprint(n)}}))
+				_, err := c.Transact(within(t, 10*time.Second), ovsdb.Update(ovs.Database, nil, ovsdb.Row{"external_ids": ovsdb.Strings{"n": fmt.Sprint(n)}}))
 				if err != nil {
 					written = n - 1
 					lost <- err
@@ -174,8 +175,8 @@ func TestKilledUnderWrites(t *testing.T) {
 		if err := h.KillDatabase(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-lost; !errors.Is(err, ovs.ErrLost) {
-			t.Fatalf("after write %d: %v, want %v", written, err, ovs.ErrLost)
+		if err := <-lost; !errors.Is(err, ovsdb.ErrLost) {
+			t.Fatalf("after write %d: %v, want %v", written, err, ovsdb.ErrLost)
 		}
 		if err := h.StartDatabase(); err != nil {
 			t.Fatal(err)
@@ -199,12 +200,12 @@ func TestSlowServer(t *testing.T) {
 	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	patient := follow(t, h)
-	probing := follow(t, h, func(o *ovs.Options) { o.Probe = 100 * time.Millisecond })
+	probing := follow(t, h, func(o *ovsdb.Options) { o.Probe = 100 * time.Millisecond })
 	if err := h.FreezeDatabase(true); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	_, err := patient.Transact(within(t, 200*time.Millisecond), ovs.Comment("slow"))
+	_, err := patient.Transact(within(t, 200*time.Millisecond), ovsdb.Comment("slow"))
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
 		t.Fatalf("after %s: %v, want that time is over", time.Since(start), err)
 	}
@@ -215,7 +216,7 @@ func TestSlowServer(t *testing.T) {
 	if err := h.FreezeDatabase(false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := patient.Transact(within(t, 10*time.Second), ovs.Comment("fast again")); err != nil {
+	if _, err := patient.Transact(within(t, 10*time.Second), ovsdb.Comment("fast again")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := probing.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost == nil }); err != nil {
@@ -301,29 +302,29 @@ func TestRefusedTransactions(t *testing.T) {
 	snap := change(t, c, bridge("xapi0"))
 	row := snap.Bridge("xapi0").UUID
 	cases := map[string]struct {
-		ops   []ovs.Op
+		ops   []ovsdb.Op
 		index int
 		code  string
 		says  string
 	}{
-		"unknown column": {[]ovs.Op{ovs.Comment("x"), ovs.Update("Bridge", nil, ovs.Row{"colour": "red"})}, 1, "unknown column", "update Bridge"},
-		"unknown table":  {[]ovs.Op{ovs.Insert("Paint", "", ovs.Row{"name": "red"})}, 0, "syntax error", "insert Paint red"},
-		"wrong type":     {[]ovs.Op{ovs.Update("Bridge", ovs.Is(row), ovs.Row{"name": 5})}, 0, "syntax error", ""},
-		"constraint":     {[]ovs.Op{ovs.Update("Bridge", ovs.Is(row), ovs.Row{"fail_mode": "maybe"})}, 0, "constraint violation", "maybe"},
-		"same name": {[]ovs.Op{ovs.Insert("Bridge", "b", ovs.Row{"name": "xapi0"}), ovs.Mutate(ovs.Database, nil, ovs.Mutation{"bridges", "insert", ovs.Named("b")})},
+		"unknown column": {[]ovsdb.Op{ovsdb.Comment("x"), ovsdb.Update("Bridge", nil, ovsdb.Row{"colour": "red"})}, 1, "unknown column", "update Bridge"},
+		"unknown table":  {[]ovsdb.Op{ovsdb.Insert("Paint", "", ovsdb.Row{"name": "red"})}, 0, "syntax error", "insert Paint red"},
+		"wrong type":     {[]ovsdb.Op{ovsdb.Update("Bridge", ovsdb.Is(row), ovsdb.Row{"name": 5})}, 0, "syntax error", ""},
+		"constraint":     {[]ovsdb.Op{ovsdb.Update("Bridge", ovsdb.Is(row), ovsdb.Row{"fail_mode": "maybe"})}, 0, "constraint violation", "maybe"},
+		"same name": {[]ovsdb.Op{ovsdb.Insert("Bridge", "b", ovsdb.Row{"name": "xapi0"}), ovsdb.Mutate(ovs.Database, nil, ovsdb.Mutation{"bridges", "insert", ovsdb.Named("b")})},
 			2, "constraint violation", "commit"},
-		"dead reference": {[]ovs.Op{ovs.Mutate("Bridge", ovs.Is(row), ovs.Mutation{"ports", "insert", ovs.UUID("01234567-89ab-cdef-0123-456789abcdef")})},
+		"dead reference": {[]ovsdb.Op{ovsdb.Mutate("Bridge", ovsdb.Is(row), ovsdb.Mutation{"ports", "insert", ovsdb.UUID("01234567-89ab-cdef-0123-456789abcdef")})},
 			1, "referential integrity violation", "commit"},
-		"wait": {[]ovs.Op{ovs.Wait("Bridge", ovs.Is(row), "==", 20*time.Millisecond, []string{"name"}, ovs.Row{"name": "xapi9"})}, 0, "timed out", "wait Bridge"},
+		"wait": {[]ovsdb.Op{ovsdb.Wait("Bridge", ovsdb.Is(row), "==", 20*time.Millisecond, []string{"name"}, ovsdb.Row{"name": "xapi9"})}, 0, "timed out", "wait Bridge"},
 	}
 	for name, tc := range cases {
 		_, err := c.Transact(within(t, 5*time.Second), tc.ops...)
-		var refused *ovs.OpError
+		var refused *ovsdb.OpError
 		if !errors.As(err, &refused) || refused.Index != tc.index || refused.Code != tc.code || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v; want operation %d, %q, %q", name, err, tc.index, tc.code, tc.says)
 		}
 	}
-	if c.Snapshot() != snap && len(ovs.Changed(snap.Bridges, c.Snapshot().Bridges)) > 0 {
+	if c.Snapshot() != snap && len(ovsdb.Changed(snap.Bridges, c.Snapshot().Bridges)) > 0 {
 		t.Error("a bridge has changed")
 	}
 }
@@ -337,8 +338,8 @@ func TestWaitingTransactionIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("no longer wanted")
 	go cancel(why)
-	_, err := c.Transact(ctx, ovs.Wait("Bridge", []ovs.Condition{{"name", "==", "xapi0"}}, "==", time.Minute, []string{"name"}, ovs.Row{"name": "xapi0"}),
-		ovs.Update("Bridge", nil, ovs.Row{"external_ids": ovs.Strings{"late": "yes"}}))
+	_, err := c.Transact(ctx, ovsdb.Wait("Bridge", []ovsdb.Condition{{"name", "==", "xapi0"}}, "==", time.Minute, []string{"name"}, ovsdb.Row{"name": "xapi0"}),
+		ovsdb.Update("Bridge", nil, ovsdb.Row{"external_ids": ovsdb.Strings{"late": "yes"}}))
 	if !errors.Is(err, why) {
 		t.Fatalf("%v, want %v", err, why)
 	}
@@ -356,7 +357,7 @@ func TestOwnWritesAreSeen(t *testing.T) {
 	l := netlab.OVSForTest(t, 1)
 	c := follow(t, l.Hosts()[0])
 	for n := range 100 {
-		if _, err := c.Transact(within(t, 5*time.Second), ovs.Update(ovs.Database, nil, ovs.Row{"external_ids": ovs.Strings{"n": fmt.Sprint(n)}})); err != nil {
+		if _, err := c.Transact(within(t, 5*time.Second), ovsdb.Update(ovs.Database, nil, ovsdb.Row{"external_ids": ovsdb.Strings{"n": fmt.Sprint(n)}})); err != nil {
 			t.Fatal(err)
 		}
 		if got := c.Snapshot().Root.ExternalIDs["n"]; got != fmt.Sprint(n) {
@@ -416,7 +417,7 @@ func TestRemotes(t *testing.T) {
 		return stream, err
 	}
 	secure := func(config *tls.Config) (*ovs.Client, error) {
-		return ovs.Dial(within(t, 5*time.Second), ovs.Options{Address: "ssl:" + h.Address.String(), TLS: config, Dial: fromFabric})
+		return ovs.Dial(within(t, 5*time.Second), ovsdb.Options{Address: "ssl:" + h.Address.String(), TLS: config, Dial: fromFabric})
 	}
 	c, err := secure(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
 	if err != nil {
@@ -437,7 +438,7 @@ func TestRemotes(t *testing.T) {
 	// Over TCP, a host whose wire is cut is noticed by its silence, and it is back at once when
 	// there is reason to try.
 	change(t, local, func(e *ovs.Edit) error { e.EnsureManager(fmt.Sprintf("ptcp:6641:%s", h.Address)); return nil })
-	plain := dial(t, ovs.Options{Address: fmt.Sprintf("tcp:%s:6641", h.Address), Dial: fromFabric, Probe: 100 * time.Millisecond})
+	plain := dial(t, ovsdb.Options{Address: fmt.Sprintf("tcp:%s:6641", h.Address), Dial: fromFabric, Probe: 100 * time.Millisecond})
 	if err := h.Cut(true); err != nil {
 		t.Fatal(err)
 	}
@@ -473,7 +474,7 @@ func TestOtherDatabases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := ovs.Dial(within(t, 5*time.Second), ovs.Options{Address: database(t, tc.change)})
+			c, err := ovs.Dial(within(t, 5*time.Second), ovsdb.Options{Address: database(t, tc.change)})
 			if err == nil {
 				c.Close()
 			}
@@ -488,14 +489,14 @@ func TestOtherDatabases(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "unix", "unix:", "tcp:", "udp:host:1", "ssl:2001:db8::1", "ssl:host", "tcp::6640", "/run/db.sock"} {
-		c, err := ovs.Open(ovs.Options{Address: bad})
+		c, err := ovs.Open(ovsdb.Options{Address: bad})
 		if err == nil {
 			c.Close()
 			t.Errorf("%q was taken", bad)
 		}
 	}
 	for _, good := range []string{"unix:/nowhere", "tcp:127.0.0.1:1", "tcp:127.0.0.1", "tcp:[::1]:1", "tcp:[::1]"} {
-		c, err := ovs.Open(ovs.Options{Address: good})
+		c, err := ovs.Open(ovsdb.Options{Address: good})
 		if err != nil {
 			t.Errorf("%q: %v", good, err)
 			continue

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"heddle/internal/ovsdb"
 )
 
 // ErrForeign is wrapped in the errors of an [Edit] that has to change a row without its mark.
@@ -38,29 +40,29 @@ func (m Mark) with(ids map[string]string) map[string]string {
 type Edit struct {
 	snap    *Snapshot
 	mark    Mark
-	ops     []Op
+	ops     []ovsdb.Op
 	names   int
-	bridges map[string]Named // bridges made here, by name
-	ports   map[string]bool  // ports made here
-	sure    map[UUID]bool    // bridges that the transaction makes sure of
-	gone    map[UUID]bool    // bridges and ports deleted here
-	flushed map[UUID]bool
+	bridges map[string]ovsdb.Named // bridges made here, by name
+	ports   map[string]bool        // ports made here
+	sure    map[ovsdb.UUID]bool    // bridges that the transaction makes sure of
+	gone    map[ovsdb.UUID]bool    // bridges and ports deleted here
+	flushed map[ovsdb.UUID]bool
 }
 
 // NewEdit begins with nothing to do.
 func NewEdit(snap *Snapshot, mark Mark) *Edit {
-	return &Edit{snap: snap, mark: mark, bridges: map[string]Named{}, ports: map[string]bool{}, sure: map[UUID]bool{}, gone: map[UUID]bool{}, flushed: map[UUID]bool{}}
+	return &Edit{snap: snap, mark: mark, bridges: map[string]ovsdb.Named{}, ports: map[string]bool{}, sure: map[ovsdb.UUID]bool{}, gone: map[ovsdb.UUID]bool{}, flushed: map[ovsdb.UUID]bool{}}
 }
 
 // Ops are the operations so far; none when all is as it should be.
-func (e *Edit) Ops() []Op { return e.ops }
+func (e *Edit) Ops() []ovsdb.Op { return e.ops }
 
-func (e *Edit) add(op Op) { e.ops = append(e.ops, op) }
+func (e *Edit) add(op ovsdb.Op) { e.ops = append(e.ops, op) }
 
 // name is one for a row that the transaction makes.
-func (e *Edit) name() Named {
+func (e *Edit) name() ovsdb.Named {
 	e.names++
-	return Named(fmt.Sprintf("row%d", e.names))
+	return ovsdb.Named(fmt.Sprintf("row%d", e.names))
 }
 
 // BridgeSpec is a bridge as it is wanted.
@@ -95,7 +97,7 @@ func (e *Edit) EnsureBridge(spec BridgeSpec) error {
 		return fmt.Errorf("bridge %s: %w", b.Name, ErrForeign)
 	}
 	before := len(e.ops)
-	row := Row{}
+	row := ovsdb.Row{}
 	if b.DatapathType != spec.DatapathType {
 		row["datapath_type"] = spec.DatapathType
 	}
@@ -106,7 +108,7 @@ func (e *Edit) EnsureBridge(spec BridgeSpec) error {
 	e.merge("Bridge", b.UUID, b.Name, "external_ids", b.ExternalIDs, spec.ExternalIDs)
 	e.merge("Bridge", b.UUID, b.Name, "other_config", b.OtherConfig, other)
 	if i := e.snap.Interface(spec.Name); i != nil && spec.MTU > 0 && i.MTURequest != int64(spec.MTU) {
-		e.update("Interface", i.UUID, i.Name, Row{"mtu_request": spec.MTU})
+		e.update("Interface", i.UUID, i.Name, ovsdb.Row{"mtu_request": spec.MTU})
 	}
 	if len(e.ops) > before {
 		e.makeSure(b)
@@ -116,19 +118,19 @@ func (e *Edit) EnsureBridge(spec BridgeSpec) error {
 
 func (e *Edit) insertBridge(spec BridgeSpec, other map[string]string) {
 	bridge, port, iface := e.name(), e.name(), e.name()
-	device := Row{"name": spec.Name, "type": "internal"}
+	device := ovsdb.Row{"name": spec.Name, "type": "internal"}
 	if spec.MTU > 0 {
 		device["mtu_request"] = spec.MTU
 	}
-	row := Row{"name": spec.Name, "datapath_type": spec.DatapathType, "ports": port,
-		"external_ids": Strings(e.mark.with(spec.ExternalIDs)), "other_config": Strings(other)}
+	row := ovsdb.Row{"name": spec.Name, "datapath_type": spec.DatapathType, "ports": port,
+		"external_ids": ovsdb.Strings(e.mark.with(spec.ExternalIDs)), "other_config": ovsdb.Strings(other)}
 	if spec.FailMode != "" {
 		row["fail_mode"] = spec.FailMode
 	}
-	e.add(Insert("Interface", iface, device))
-	e.add(Insert("Port", port, Row{"name": spec.Name, "interfaces": iface, "external_ids": Strings(e.mark.with(nil))}))
-	e.add(Insert("Bridge", bridge, row))
-	e.add(Mutate(Database, nil, Mutation{"bridges", "insert", bridge}).called("for bridge " + spec.Name))
+	e.add(ovsdb.Insert("Interface", iface, device))
+	e.add(ovsdb.Insert("Port", port, ovsdb.Row{"name": spec.Name, "interfaces": iface, "external_ids": ovsdb.Strings(e.mark.with(nil))}))
+	e.add(ovsdb.Insert("Bridge", bridge, row))
+	e.add(ovsdb.Mutate(Database, nil, ovsdb.Mutation{"bridges", "insert", bridge}).Called("for bridge " + spec.Name))
 	e.bridges[spec.Name] = bridge
 }
 
@@ -145,7 +147,7 @@ func (e *Edit) DeleteBridge(name string) error {
 	for _, p := range b.Ports {
 		e.gone[p] = true
 	}
-	e.add(Mutate(Database, nil, Mutation{"bridges", "delete", b.UUID}).called("for bridge " + name))
+	e.add(ovsdb.Mutate(Database, nil, ovsdb.Mutation{"bridges", "delete", b.UUID}).Called("for bridge " + name))
 	return nil
 }
 
@@ -199,31 +201,31 @@ func (e *Edit) EnsurePort(bridge string, spec PortSpec) error {
 func (e *Edit) makeSure(b *Bridge) {
 	if !e.sure[b.UUID] {
 		e.sure[b.UUID] = true
-		e.add(Wait("Bridge", Is(b.UUID), "==", 0, []string{"name"}, Row{"name": b.Name}).called("until there is " + b.Name))
+		e.add(ovsdb.Wait("Bridge", ovsdb.Is(b.UUID), "==", 0, []string{"name"}, ovsdb.Row{"name": b.Name}).Called("until there is " + b.Name))
 	}
 }
 
 func (e *Edit) insertPort(bridge string, on any, spec PortSpec) {
 	port, iface := e.name(), e.name()
-	row := Row{"name": spec.Name, "interfaces": iface, "external_ids": Strings(e.mark.with(spec.ExternalIDs))}
+	row := ovsdb.Row{"name": spec.Name, "interfaces": iface, "external_ids": ovsdb.Strings(e.mark.with(spec.ExternalIDs))}
 	if spec.Tag > 0 {
 		row["tag"] = spec.Tag
 	}
 	if spec.Protected {
 		row["protected"] = true
 	}
-	e.add(Insert("Interface", iface, Row{"name": spec.Name, "type": spec.Type, "options": Strings(spec.Options),
-		"bfd": Strings(spec.BFD), "external_ids": Strings(spec.InterfaceIDs)}))
-	e.add(Insert("Port", port, row))
-	e.add(Mutate("Bridge", Is(on), Mutation{"ports", "insert", port}).called(bridge + " for port " + spec.Name))
+	e.add(ovsdb.Insert("Interface", iface, ovsdb.Row{"name": spec.Name, "type": spec.Type, "options": ovsdb.Strings(spec.Options),
+		"bfd": ovsdb.Strings(spec.BFD), "external_ids": ovsdb.Strings(spec.InterfaceIDs)}))
+	e.add(ovsdb.Insert("Port", port, row))
+	e.add(ovsdb.Mutate("Bridge", ovsdb.Is(on), ovsdb.Mutation{"ports", "insert", port}).Called(bridge + " for port " + spec.Name))
 	e.ports[spec.Name] = true
 }
 
 // updatePort sets what differs of a port of ours: all of it is as in the spec then.
 func (e *Edit) updatePort(p *Port, i *Interface, spec PortSpec) {
-	row := Row{}
+	row := ovsdb.Row{}
 	if ids := e.mark.with(spec.ExternalIDs); !maps.Equal(p.ExternalIDs, ids) {
-		row["external_ids"] = Strings(ids)
+		row["external_ids"] = ovsdb.Strings(ids)
 	}
 	if p.Protected != spec.Protected {
 		row["protected"] = spec.Protected
@@ -232,21 +234,21 @@ func (e *Edit) updatePort(p *Port, i *Interface, spec PortSpec) {
 	case spec.Tag > 0 && p.Tag != spec.Tag:
 		row["tag"] = spec.Tag
 	case spec.Tag == 0 && p.Tag >= 0:
-		row["tag"] = Set{}
+		row["tag"] = ovsdb.Set{}
 	}
 	e.update("Port", p.UUID, p.Name, row)
-	row = Row{}
+	row = ovsdb.Row{}
 	if i.Type != spec.Type {
 		row["type"] = spec.Type
 	}
 	if !maps.Equal(i.Options, spec.Options) {
-		row["options"] = Strings(spec.Options)
+		row["options"] = ovsdb.Strings(spec.Options)
 	}
 	if !maps.Equal(i.BFD, spec.BFD) {
-		row["bfd"] = Strings(spec.BFD)
+		row["bfd"] = ovsdb.Strings(spec.BFD)
 	}
 	if !maps.Equal(i.ExternalIDs, spec.InterfaceIDs) {
-		row["external_ids"] = Strings(spec.InterfaceIDs)
+		row["external_ids"] = ovsdb.Strings(spec.InterfaceIDs)
 	}
 	e.update("Interface", i.UUID, i.Name, row)
 }
@@ -267,7 +269,7 @@ func (e *Edit) DeletePort(name string) error {
 func (e *Edit) removePort(p *Port) {
 	e.gone[p.UUID] = true
 	if b := e.snap.BridgeOf(p.UUID); b != nil {
-		e.add(Mutate("Bridge", Is(b.UUID), Mutation{"ports", "delete", p.UUID}).called(b.Name + " for port " + p.Name))
+		e.add(ovsdb.Mutate("Bridge", ovsdb.Is(b.UUID), ovsdb.Mutation{"ports", "delete", p.UUID}).Called(b.Name + " for port " + p.Name))
 	}
 }
 
@@ -288,7 +290,7 @@ func (e *Edit) FlushMACs(bridge string) {
 	if slices.Contains(b.FloodVLANs, flushVLAN) {
 		mutator = "delete"
 	}
-	e.add(Mutate("Bridge", Is(b.UUID), Mutation{"flood_vlans", mutator, flushVLAN}).called(bridge))
+	e.add(ovsdb.Mutate("Bridge", ovsdb.Is(b.UUID), ovsdb.Mutation{"flood_vlans", mutator, flushVLAN}).Called(bridge))
 }
 
 // EnsureManager has the database listen, or call, where target says, such as pssl:6640:192.0.2.1.
@@ -300,24 +302,24 @@ func (e *Edit) EnsureManager(target string) {
 		}
 	}
 	manager := e.name()
-	e.add(Insert("Manager", manager, Row{"target": target, "external_ids": Strings(e.mark.with(nil))}).called(target))
-	e.add(Mutate(Database, nil, Mutation{"manager_options", "insert", manager}).called("for manager " + target))
+	e.add(ovsdb.Insert("Manager", manager, ovsdb.Row{"target": target, "external_ids": ovsdb.Strings(e.mark.with(nil))}).Called(target))
+	e.add(ovsdb.Mutate(Database, nil, ovsdb.Mutation{"manager_options", "insert", manager}).Called("for manager " + target))
 }
 
 // KeepManagers removes those with our mark that are not in targets.
 func (e *Edit) KeepManagers(targets ...string) {
-	for _, id := range sortedKeys(e.snap.Managers) {
+	for _, id := range slices.Sorted(maps.Keys(e.snap.Managers)) {
 		m := e.snap.Managers[id]
 		if e.mark.On(m.ExternalIDs) && !slices.Contains(targets, m.Target) && !e.gone[id] {
 			e.gone[id] = true
-			e.add(Mutate(Database, nil, Mutation{"manager_options", "delete", id}).called("for manager " + m.Target))
+			e.add(ovsdb.Mutate(Database, nil, ovsdb.Mutation{"manager_options", "delete", id}).Called("for manager " + m.Target))
 		}
 	}
 }
 
 // EnsureSSL gives the database its certificate: names of files that its server can read.
 func (e *Edit) EnsureSSL(privateKey, certificate, caCert string) error {
-	row := Row{"private_key": privateKey, "certificate": certificate, "ca_cert": caCert}
+	row := ovsdb.Row{"private_key": privateKey, "certificate": certificate, "ca_cert": caCert}
 	var have *SSL
 	if e.snap.Root != nil {
 		have = e.snap.SSLs[e.snap.Root.SSL]
@@ -325,9 +327,9 @@ func (e *Edit) EnsureSSL(privateKey, certificate, caCert string) error {
 	switch {
 	case have == nil:
 		ssl := e.name()
-		row["external_ids"] = Strings(e.mark.with(nil))
-		e.add(Insert("SSL", ssl, row))
-		e.add(Update(Database, nil, Row{"ssl": ssl}))
+		row["external_ids"] = ovsdb.Strings(e.mark.with(nil))
+		e.add(ovsdb.Insert("SSL", ssl, row))
+		e.add(ovsdb.Update(Database, nil, ovsdb.Row{"ssl": ssl}))
 	case have.PrivateKey == privateKey && have.Certificate == certificate && have.CACert == caCert:
 	case !e.mark.On(have.ExternalIDs):
 		return fmt.Errorf("certificate %s of the database: %w", have.Certificate, ErrForeign)
@@ -338,16 +340,16 @@ func (e *Edit) EnsureSSL(privateKey, certificate, caCert string) error {
 }
 
 // update sets columns of a row, if there are any to set.
-func (e *Edit) update(table string, id UUID, name string, row Row) {
+func (e *Edit) update(table string, id ovsdb.UUID, name string, row ovsdb.Row) {
 	if len(row) > 0 {
-		e.add(Update(table, Is(id), row).called(name))
+		e.add(ovsdb.Update(table, ovsdb.Is(id), row).Called(name))
 	}
 }
 
 // merge sets keys of a map that others have keys in too.
-func (e *Edit) merge(table string, id UUID, name, column string, have, want map[string]string) {
-	missing, other := Strings{}, Set{}
-	for _, k := range sortedKeys(want) {
+func (e *Edit) merge(table string, id ovsdb.UUID, name, column string, have, want map[string]string) {
+	missing, other := ovsdb.Strings{}, ovsdb.Set{}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
 		if v, ok := have[k]; !ok || v != want[k] {
 			missing[k] = want[k]
 			if ok {
@@ -358,9 +360,9 @@ func (e *Edit) merge(table string, id UUID, name, column string, have, want map[
 	if len(missing) == 0 {
 		return
 	}
-	var mutations []Mutation
+	var mutations []ovsdb.Mutation
 	if len(other) > 0 { // insert does not replace
-		mutations = append(mutations, Mutation{column, "delete", other})
+		mutations = append(mutations, ovsdb.Mutation{column, "delete", other})
 	}
-	e.add(Mutate(table, Is(id), append(mutations, Mutation{column, "insert", missing})...).called(name))
+	e.add(ovsdb.Mutate(table, ovsdb.Is(id), append(mutations, ovsdb.Mutation{column, "insert", missing})...).Called(name))
 }

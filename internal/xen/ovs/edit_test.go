@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/ovs"
 )
 
@@ -135,7 +136,7 @@ func TestPortsSwapKeys(t *testing.T) {
 func TestEditsOfAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	address := database(t, asItIs)
-	c := dial(t, ovs.Options{Address: address})
+	c := dial(t, ovsdb.Options{Address: address})
 	ctx := within(t, 10*time.Second)
 	commit := func(edit func(*ovs.Edit) error, snap *ovs.Snapshot) error {
 		e := ovs.NewEdit(snap, ours)
@@ -145,7 +146,7 @@ func TestEditsOfAnOldSnapshot(t *testing.T) {
 		_, err := c.Transact(ctx, e.Ops()...)
 		return err
 	}
-	if _, err := c.Transact(ctx, ovs.Insert(ovs.Database, "", ovs.Row{})); err != nil {
+	if _, err := c.Transact(ctx, ovsdb.Insert(ovs.Database, "", ovsdb.Row{})); err != nil {
 		t.Fatal(err)
 	}
 	if err := commit(bridge("xapi0"), c.Snapshot()); err != nil {
@@ -159,7 +160,7 @@ func TestEditsOfAnOldSnapshot(t *testing.T) {
 		"port":   port("xapi0", ovs.PortSpec{Name: "gre0", Type: "gre"}),
 		"bridge": func(e *ovs.Edit) error { return e.EnsureBridge(ovs.BridgeSpec{Name: "xapi0", FailMode: "secure"}) },
 	} {
-		var refused *ovs.OpError
+		var refused *ovsdb.OpError
 		if err := commit(edit, old); !errors.As(err, &refused) || refused.Code != "timed out" {
 			t.Errorf("%s: %v, want that it timed out", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/ovs"
 )
 
@@ -35,9 +36,9 @@ func logger(t testing.TB) *slog.Logger {
 }
 
 // follow dials a host's database; the client ends with the test.
-func follow(t testing.TB, h *netlab.OVSHost, set ...func(*ovs.Options)) *ovs.Client {
+func follow(t testing.TB, h *netlab.OVSHost, set ...func(*ovsdb.Options)) *ovs.Client {
 	t.Helper()
-	o := ovs.Options{Address: h.DB(), Log: logger(t)}
+	o := ovsdb.Options{Address: h.DB(), Log: logger(t)}
 	for _, f := range set {
 		f(&o)
 	}
@@ -200,7 +201,7 @@ func TestForeignRowsStay(t *testing.T) {
 		t.Fatal("gre1 is not on xenbr0")
 	}
 	after := change(t, c, func(e *ovs.Edit) error { return e.DeletePort("gre1") })
-	if ids := ovs.Changed(before.Ports, after.Ports); len(ids) > 0 {
+	if ids := ovsdb.Changed(before.Ports, after.Ports); len(ids) > 0 {
 		t.Errorf("ports %v have changed", ids)
 	}
 	if !slices.Equal(before.Bridge("xenbr0").Ports, after.Bridge("xenbr0").Ports) {

@@ -4,21 +4,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"heddle/internal/ovsdb"
 )
 
 // Snapshot is a database's contents between two transactions. It must not be changed.
 type Snapshot struct {
 	Root       *Root
-	Bridges    map[UUID]*Bridge
-	Ports      map[UUID]*Port
-	Interfaces map[UUID]*Interface
-	Managers   map[UUID]*Manager
-	SSLs       map[UUID]*SSL
-	// Lost says why the database cannot be heard, so that the rest may be old; nil while it is
-	// heard. Until it was heard first there are no rows, and no Root.
-	Lost error
-	// Silent is set while the database does not answer although there is a connection.
-	Silent error
+	Bridges    map[ovsdb.UUID]*Bridge
+	Ports      map[ovsdb.UUID]*Port
+	Interfaces map[ovsdb.UUID]*Interface
+	Managers   map[ovsdb.UUID]*Manager
+	SSLs       map[ovsdb.UUID]*SSL
+	// State is that of the connection. Until the database was heard first there is no Root.
+	ovsdb.State
 
 	once  sync.Once
 	index index
@@ -26,10 +25,10 @@ type Snapshot struct {
 
 // Root is the one row of the table Open_vSwitch.
 type Root struct {
-	UUID              UUID
-	Bridges, Managers []UUID
-	SSL               UUID  // "" without
-	NextCfg, CurCfg   int64 // what was asked for last, what the switch has done
+	UUID              ovsdb.UUID
+	Bridges, Managers []ovsdb.UUID
+	SSL               ovsdb.UUID // "" without
+	NextCfg, CurCfg   int64      // what was asked for last, what the switch has done
 	Version           string
 	DatapathTypes     []string // that the switch supports; none where it does not report them
 	InterfaceTypes    []string
@@ -39,11 +38,11 @@ type Root struct {
 
 // Bridge is a switch.
 type Bridge struct {
-	UUID         UUID
+	UUID         ovsdb.UUID
 	Name         string
 	DatapathType string // "" = system
 	FailMode     string // standalone, secure or "" (= standalone)
-	Ports        []UUID
+	Ports        []ovsdb.UUID
 	FloodVLANs   []int64
 	ExternalIDs  map[string]string
 	OtherConfig  map[string]string
@@ -51,9 +50,9 @@ type Bridge struct {
 
 // Port is one of a bridge's, with one interface, or more when it is a bond.
 type Port struct {
-	UUID        UUID
+	UUID        ovsdb.UUID
 	Name        string
-	Interfaces  []UUID
+	Interfaces  []ovsdb.UUID
 	Tag         int64 // VLAN; -1 without
 	Protected   bool  // no frame goes from one protected port to another
 	ExternalIDs map[string]string
@@ -62,7 +61,7 @@ type Port struct {
 
 // Interface is an interface of a port.
 type Interface struct {
-	UUID        UUID
+	UUID        ovsdb.UUID
 	Name        string
 	Type        string // "" = a device of the kernel, internal, patch, gre, vxlan, …
 	Options     map[string]string
@@ -80,7 +79,7 @@ type Interface struct {
 
 // Manager is an address at which the database listens, or to which it connects.
 type Manager struct {
-	UUID        UUID
+	UUID        ovsdb.UUID
 	Target      string // such as pssl:6640:192.0.2.1
 	IsConnected bool
 	ExternalIDs map[string]string
@@ -88,7 +87,7 @@ type Manager struct {
 
 // SSL is the database's certificate: names of files that its server can read.
 type SSL struct {
-	UUID                            UUID
+	UUID                            ovsdb.UUID
 	PrivateKey, Certificate, CACert string
 	ExternalIDs                     map[string]string
 }
@@ -98,13 +97,13 @@ type index struct {
 	bridges    map[string]*Bridge
 	ports      map[string]*Port
 	interfaces map[string]*Interface
-	bridgeOf   map[UUID]*Bridge // by port
-	portOf     map[UUID]*Port   // by interface
+	bridgeOf   map[ovsdb.UUID]*Bridge // by port
+	portOf     map[ovsdb.UUID]*Port   // by interface
 }
 
 func (s *Snapshot) indexed() *index {
 	s.once.Do(func() {
-		x := index{map[string]*Bridge{}, map[string]*Port{}, map[string]*Interface{}, map[UUID]*Bridge{}, map[UUID]*Port{}}
+		x := index{map[string]*Bridge{}, map[string]*Port{}, map[string]*Interface{}, map[ovsdb.UUID]*Bridge{}, map[ovsdb.UUID]*Port{}}
 		for _, b := range s.Bridges {
 			x.bridges[b.Name] = b
 			for _, p := range b.Ports {
@@ -135,10 +134,10 @@ func (s *Snapshot) Port(name string) *Port { return s.indexed().ports[name] }
 func (s *Snapshot) Interface(name string) *Interface { return s.indexed().interfaces[name] }
 
 // BridgeOf is the bridge that a port is on; nil when it is on none.
-func (s *Snapshot) BridgeOf(port UUID) *Bridge { return s.indexed().bridgeOf[port] }
+func (s *Snapshot) BridgeOf(port ovsdb.UUID) *Bridge { return s.indexed().bridgeOf[port] }
 
 // PortOf is the port that an interface belongs to; nil when it belongs to none.
-func (s *Snapshot) PortOf(iface UUID) *Port { return s.indexed().portOf[iface] }
+func (s *Snapshot) PortOf(iface ovsdb.UUID) *Port { return s.indexed().portOf[iface] }
 
 // PortsOf are a bridge's ports in the order of their names.
 func (s *Snapshot) PortsOf(b *Bridge) []*Port {
@@ -160,22 +159,4 @@ func (s *Snapshot) InterfaceOf(p *Port) *Interface {
 		}
 	}
 	return nil
-}
-
-// Changed lists the rows of a table that came, went or became other between two snapshots of one
-// client, in order. It compares pointers: a row that has not changed is the same in both.
-func Changed[T any](before, after map[UUID]*T) []UUID {
-	var ids []UUID
-	for id, row := range after {
-		if before[id] != row {
-			ids = append(ids, id)
-		}
-	}
-	for id := range before {
-		if _, ok := after[id]; !ok {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
 }

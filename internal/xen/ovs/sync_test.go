@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/ovs"
 
 	"pgregory.net/rapid"
@@ -61,7 +62,7 @@ func database(t testing.TB, change func(string) string) string {
 func asItIs(schema string) string { return schema }
 
 // dial follows a database until the test ends.
-func dial(t testing.TB, o ovs.Options) *ovs.Client {
+func dial(t testing.TB, o ovsdb.Options) *ovs.Client {
 	t.Helper()
 	c, err := ovs.Dial(within(t, 10*time.Second), o)
 	if err != nil {
@@ -117,10 +118,10 @@ func oldServer(t *testing.T, address string) string {
 // content is a snapshot's rows.
 type content struct {
 	Root       *ovs.Root
-	Bridges    map[ovs.UUID]*ovs.Bridge
-	Ports      map[ovs.UUID]*ovs.Port
-	Interfaces map[ovs.UUID]*ovs.Interface
-	Managers   map[ovs.UUID]*ovs.Manager
+	Bridges    map[ovsdb.UUID]*ovs.Bridge
+	Ports      map[ovsdb.UUID]*ovs.Port
+	Interfaces map[ovsdb.UUID]*ovs.Interface
+	Managers   map[ovsdb.UUID]*ovs.Manager
 }
 
 func rows(s *ovs.Snapshot) content {
@@ -132,18 +133,18 @@ func rows(s *ovs.Snapshot) content {
 func TestFollowersAgree(t *testing.T) {
 	t.Parallel()
 	address := database(t, asItIs)
-	writer := dial(t, ovs.Options{Address: address})
-	if _, err := writer.Transact(t.Context(), ovs.Insert(ovs.Database, "", ovs.Row{})); err != nil {
+	writer := dial(t, ovsdb.Options{Address: address})
+	if _, err := writer.Transact(t.Context(), ovsdb.Insert(ovs.Database, "", ovsdb.Row{})); err != nil {
 		t.Fatal(err)
 	}
-	followers := []*ovs.Client{writer, dial(t, ovs.Options{Address: oldServer(t, address)})}
+	followers := []*ovs.Client{writer, dial(t, ovsdb.Options{Address: oldServer(t, address)})}
 	rapid.Check(t, func(rt *rapid.T) {
 		for range rapid.IntRange(1, 5).Draw(rt, "transactions") {
 			if _, err := writer.Transact(t.Context(), randomOps(rt, writer.Snapshot())...); err != nil {
 				rt.Fatal(err)
 			}
 		}
-		late, err := ovs.Dial(t.Context(), ovs.Options{Address: address})
+		late, err := ovs.Dial(t.Context(), ovsdb.Options{Address: address})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -161,7 +162,7 @@ func TestFollowersAgree(t *testing.T) {
 }
 
 // randomOps changes rows of several tables in all the ways that databases tell differently.
-func randomOps(t *rapid.T, s *ovs.Snapshot) []ovs.Op {
+func randomOps(t *rapid.T, s *ovs.Snapshot) []ovsdb.Op {
 	e := ovs.NewEdit(s, ours)
 	name := func(of string) string { return fmt.Sprintf("%s%d", of, rapid.IntRange(0, 4).Draw(t, of)) }
 	text := rapid.StringMatching(`[a-c]{0,2}`)
@@ -189,13 +190,13 @@ func randomOps(t *rapid.T, s *ovs.Snapshot) []ovs.Op {
 	}
 	ops := e.Ops()
 	if rapid.Bool().Draw(t, "vlans") {
-		vlans := ovs.Set{}
+		vlans := ovsdb.Set{}
 		for _, v := range rapid.SliceOfNDistinct(rapid.IntRange(0, 9), 0, 3, rapid.ID[int]).Draw(t, "flood_vlans") {
 			vlans = append(vlans, v)
 		}
-		ops = append(ops, ovs.Update("Bridge", []ovs.Condition{{"name", "==", name("br")}}, ovs.Row{"flood_vlans": vlans}))
+		ops = append(ops, ovsdb.Update("Bridge", []ovsdb.Condition{{"name", "==", name("br")}}, ovsdb.Row{"flood_vlans": vlans}))
 	}
-	return append(ops, ovs.Update(ovs.Database, nil, ovs.Row{"external_ids": ovs.Strings(keys("root ids"))}))
+	return append(ops, ovsdb.Update(ovs.Database, nil, ovsdb.Row{"external_ids": ovsdb.Strings(keys("root ids"))}))
 }
 
 // TestResume has a server of a cluster, which keeps its history, tell only what happened since the
@@ -253,7 +254,7 @@ func TestResume(t *testing.T) {
 			stream.Close()
 		}
 	}()
-	c, err := ovs.Open(ovs.Options{Address: "unix:" + dir + "/sock"})
+	c, err := ovs.Open(ovsdb.Options{Address: "unix:" + dir + "/sock"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/ovs"
@@ -52,7 +53,7 @@ func (p *play) perform() {
 	for _, action := range p.core.takeActions() {
 		switch a := action.(type) {
 		case followSwitch:
-			p.switches[a.host] = &ovs.Snapshot{Bridges: map[ovs.UUID]*ovs.Bridge{"b": {UUID: "b", Name: "xapi0", ExternalIDs: map[string]string{"xs-network-uuids": "n"}}}}
+			p.switches[a.host] = &ovs.Snapshot{Bridges: map[ovsdb.UUID]*ovs.Bridge{"b": {UUID: "b", Name: "xapi0", ExternalIDs: map[string]string{"xs-network-uuids": "n"}}}}
 		case leaveSwitch:
 			delete(p.switches, a.host)
 			delete(p.jobs, a.host)
@@ -108,18 +109,18 @@ func (p *play) rest() {
 func (p *play) carryOut(host string, j job) {
 	old := p.switches[host]
 	b := *old.Bridges["b"]
-	snap := &ovs.Snapshot{Bridges: map[ovs.UUID]*ovs.Bridge{"b": &b}, Ports: map[ovs.UUID]*ovs.Port{}, Interfaces: map[ovs.UUID]*ovs.Interface{}}
+	snap := &ovs.Snapshot{Bridges: map[ovsdb.UUID]*ovs.Bridge{"b": &b}, Ports: map[ovsdb.UUID]*ovs.Port{}, Interfaces: map[ovsdb.UUID]*ovs.Interface{}}
 	maps.Copy(snap.Ports, old.Ports)
 	maps.Copy(snap.Interfaces, old.Interfaces)
 	for _, st := range j.steps {
 		for _, f := range st.Delete {
-			delete(snap.Ports, ovs.UUID(f.Name))
-			delete(snap.Interfaces, ovs.UUID(f.Name))
+			delete(snap.Ports, ovsdb.UUID(f.Name))
+			delete(snap.Interfaces, ovsdb.UUID(f.Name))
 		}
 		for _, l := range st.Put {
-			s, id := spec(st.Network, l, time.Second), ovs.UUID(l.Name)
+			s, id := spec(st.Network, l, time.Second), ovsdb.UUID(l.Name)
 			s.ExternalIDs[mark.Key] = mark.Value
-			snap.Ports[id] = &ovs.Port{UUID: id, Name: l.Name, Interfaces: []ovs.UUID{id}, ExternalIDs: s.ExternalIDs}
+			snap.Ports[id] = &ovs.Port{UUID: id, Name: l.Name, Interfaces: []ovsdb.UUID{id}, ExternalIDs: s.ExternalIDs}
 			snap.Interfaces[id] = &ovs.Interface{UUID: id, Name: l.Name, Type: s.Type, Options: s.Options, OfPort: 1, BFD: s.BFD, BFDStatus: map[string]string{"state": "up"}}
 		}
 	}
@@ -176,7 +177,7 @@ func TestCore(t *testing.T) {
 
 	for _, host := range []string{"h2", "h3"} { // the sessions with h1 go down
 		old := p.switches[host]
-		down := &ovs.Snapshot{Bridges: old.Bridges, Ports: old.Ports, Interfaces: map[ovs.UUID]*ovs.Interface{}}
+		down := &ovs.Snapshot{Bridges: old.Bridges, Ports: old.Ports, Interfaces: map[ovsdb.UUID]*ovs.Interface{}}
 		for id, i := range old.Interfaces {
 			c := *i
 			c.BFDStatus = map[string]string{"state": "down"}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/task"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/ovs"
@@ -165,7 +166,7 @@ func (e *engine) perform(ctx context.Context, now time.Time) {
 // followSwitch begins to follow a host's database.
 func (e *engine) followSwitch(ctx context.Context, a followSwitch) {
 	o := &e.c.opts
-	cl, err := ovs.Open(ovs.Options{Address: a.address, TLS: o.tls(a.host), Dial: o.Dial, Log: e.c.log.With("host", a.name), Probe: probeEvery, DeadAfter: deadAfter})
+	cl, err := ovs.Open(ovsdb.Options{Address: a.address, TLS: o.tls(a.host), Dial: o.Dial, Log: e.c.log.With("host", a.name), Probe: probeEvery, DeadAfter: deadAfter})
 	if err != nil {
 		e.core.cannotFollow(a.host, err.Error())
 		return

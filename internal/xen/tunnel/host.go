@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/ovs"
 	"heddle/internal/xen/star"
 )
@@ -34,8 +35,8 @@ type host struct {
 	lostAt  time.Time
 	snap    *ovs.Snapshot // that bridges, ends and ports are read from
 	bridges map[string]string
-	ends    map[string]map[ovs.UUID]end // of ours, by network and port
-	ports   map[ovs.UUID]string         // network, of our ports
+	ends    map[string]map[ovsdb.UUID]end // of ours, by network and port
+	ports   map[ovsdb.UUID]string         // network, of our ports
 
 	hub     map[string]bool    // networks where the last job gives it more than one leg, until its outcome is known
 	failed  map[string]failure // by network
@@ -54,7 +55,7 @@ type failure struct {
 }
 
 func newHost(uuid string) *host {
-	return &host{uuid: uuid, bridges: map[string]string{}, ends: map[string]map[ovs.UUID]end{}, ports: map[ovs.UUID]string{},
+	return &host{uuid: uuid, bridges: map[string]string{}, ends: map[string]map[ovsdb.UUID]end{}, ports: map[ovsdb.UUID]string{},
 		hub: map[string]bool{}, failed: map[string]failure{}, waiting: map[string]bool{}, flush: map[string]bool{}}
 }
 
@@ -75,16 +76,16 @@ func (h *host) take(snap *ovs.Snapshot) (networks map[string]bool, pairs map[sta
 		before = &ovs.Snapshot{}
 	}
 	h.snap = snap
-	changed := map[ovs.UUID]bool{}
-	for _, id := range ovs.Changed(before.Ports, snap.Ports) {
+	changed := map[ovsdb.UUID]bool{}
+	for _, id := range ovsdb.Changed(before.Ports, snap.Ports) {
 		changed[id] = true
 	}
-	for _, id := range ovs.Changed(before.Interfaces, snap.Interfaces) {
+	for _, id := range ovsdb.Changed(before.Interfaces, snap.Interfaces) {
 		if p := snap.PortOf(id); p != nil {
 			changed[p.UUID] = true
 		}
 	}
-	if ids := ovs.Changed(before.Bridges, snap.Bridges); len(ids) > 0 {
+	if ids := ovsdb.Changed(before.Bridges, snap.Bridges); len(ids) > 0 {
 		h.takeBridges(snap, networks)
 		for _, id := range ids { // ports may have moved from one to another
 			for _, b := range []*ovs.Bridge{before.Bridges[id], snap.Bridges[id]} {
@@ -119,7 +120,7 @@ func (h *host) takeBridges(snap *ovs.Snapshot, networks map[string]bool) {
 }
 
 // portsOf returns a bridge's ports, none of no bridge.
-func portsOf(b *ovs.Bridge) []ovs.UUID {
+func portsOf(b *ovs.Bridge) []ovsdb.UUID {
 	if b == nil {
 		return nil
 	}
@@ -127,7 +128,7 @@ func portsOf(b *ovs.Bridge) []ovs.UUID {
 }
 
 // takePort reads a port.
-func (h *host) takePort(snap *ovs.Snapshot, id ovs.UUID, networks map[string]bool, pairs map[star.Pair]bool) {
+func (h *host) takePort(snap *ovs.Snapshot, id ovsdb.UUID, networks map[string]bool, pairs map[star.Pair]bool) {
 	before, had := h.ends[h.ports[id]][id]
 	if had {
 		delete(h.ends[before.network], id)
@@ -139,7 +140,7 @@ func (h *host) takePort(snap *ovs.Snapshot, id ovs.UUID, networks map[string]boo
 	after, has := endOf(snap, snap.Ports[id])
 	if has {
 		if h.ends[after.network] == nil {
-			h.ends[after.network] = map[ovs.UUID]end{}
+			h.ends[after.network] = map[ovsdb.UUID]end{}
 		}
 		h.ends[after.network][id] = after
 		h.ports[id] = after.network

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/ovs"
@@ -102,8 +103,8 @@ func TestPath(t *testing.T) {
 			snap := &ovs.Snapshot{}
 			if bfd != "none" {
 				leg := map[string]string{mark.Key: mark.Value, networkID: network, peerID: peers[uuid]}
-				snap.Ports = map[ovs.UUID]*ovs.Port{"port": {UUID: "port", ExternalIDs: leg, Interfaces: []ovs.UUID{"interface"}}}
-				snap.Interfaces = map[ovs.UUID]*ovs.Interface{"interface": {UUID: "interface", OfPort: 1,
+				snap.Ports = map[ovsdb.UUID]*ovs.Port{"port": {UUID: "port", ExternalIDs: leg, Interfaces: []ovsdb.UUID{"interface"}}}
+				snap.Interfaces = map[ovsdb.UUID]*ovs.Interface{"interface": {UUID: "interface", OfPort: 1,
 					BFD: map[string]string{"enable": "true"}, BFDStatus: map[string]string{"state": bfd}}}
 			}
 			h.take(snap)

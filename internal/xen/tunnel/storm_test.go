@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/store"
 	"heddle/internal/xen/ovs"
 	"heddle/internal/xen/star"
@@ -76,7 +77,7 @@ func (l *lab) lookForRings() (stop func() int) {
 	l.t.Helper()
 	clients := map[string]*ovs.Client{} // by the host's UUID
 	for i, h := range l.hosts {
-		c, err := ovs.Dial(l.ctx, ovs.Options{Address: h.DB()})
+		c, err := ovs.Dial(l.ctx, ovsdb.Options{Address: h.DB()})
 		if err != nil {
 			l.t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/ovsdb"
 	"heddle/internal/task"
 	"heddle/internal/xen/ovs"
 	"heddle/internal/xen/star"
@@ -193,8 +194,8 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 	}
 	after[signKey] = sign
 	err := w.apply(ctx, 0,
-		ovs.Wait(ovs.Database, ovs.Is(snap.Root.UUID), "==", 0, []string{"external_ids"}, ovs.Row{"external_ids": ovs.Strings(before)}),
-		ovs.Update(ovs.Database, ovs.Is(snap.Root.UUID), ovs.Row{"external_ids": ovs.Strings(after)}))
+		ovsdb.Wait(ovs.Database, ovsdb.Is(snap.Root.UUID), "==", 0, []string{"external_ids"}, ovsdb.Row{"external_ids": ovsdb.Strings(before)}),
+		ovsdb.Update(ovs.Database, ovsdb.Is(snap.Root.UUID), ovsdb.Row{"external_ids": ovsdb.Strings(after)}))
 	if err == nil || w.behind {
 		w.sign = sign
 	}
@@ -202,7 +203,7 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 }
 
 // apply carries out operations and waits for ovs-vswitchd. If that takes too long, behind is set.
-func (w *worker) apply(ctx context.Context, ports int, ops ...ovs.Op) error {
+func (w *worker) apply(ctx context.Context, ports int, ops ...ovsdb.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, followTimeout+time.Duration(ports)*portTimeout)
 	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
@@ -263,8 +264,8 @@ func (w *worker) attempt(ctx context.Context, j job, failed map[string]string) e
 	if len(e.Ops()) == 0 || snap.Root == nil {
 		return snap.Lost
 	}
-	err := w.apply(ctx, ports, append([]ovs.Op{w.obeys(snap)}, e.Ops()...)...)
-	var refused *ovs.OpError
+	err := w.apply(ctx, ports, append([]ovsdb.Op{w.obeys(snap)}, e.Ops()...)...)
+	var refused *ovsdb.OpError
 	switch {
 	case !errors.As(err, &refused) || refused.Index == 0:
 		return err
@@ -284,9 +285,9 @@ func (w *worker) attempt(ctx context.Context, j job, failed map[string]string) e
 }
 
 // obeys is the condition of all that is done: the switch obeys this connection.
-func (w *worker) obeys(snap *ovs.Snapshot) ovs.Op {
-	where := []ovs.Condition{{"external_ids", "includes", ovs.Strings{signKey: w.sign}}}
-	return ovs.Wait(ovs.Database, where, "==", 0, []string{"_uuid"}, ovs.Row{"_uuid": snap.Root.UUID})
+func (w *worker) obeys(snap *ovs.Snapshot) ovsdb.Op {
+	where := []ovsdb.Condition{{"external_ids", "includes", ovsdb.Strings{signKey: w.sign}}}
+	return ovsdb.Wait(ovs.Database, where, "==", 0, []string{"_uuid"}, ovsdb.Row{"_uuid": snap.Root.UUID})
 }
 
 // stage puts a step into a transaction.

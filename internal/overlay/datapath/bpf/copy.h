@@ -12,6 +12,7 @@
 #define COPY_OUT 0  /* places in cb */
 #define COPY_VNI 1
 #define COPY_KIND 2 /* upper half the kind, lower half the UDP source */
+#define COPY_FRAMING 3
 
 static __always_inline struct port *find_delivery(__u32 number);
 static __always_inline struct port *find_port(__u32 number);
@@ -37,6 +38,7 @@ static __always_inline long by_tap(struct __sk_buff *skb, const struct copy *c, 
 	skb->cb[COPY_OUT] = c->out;
 	skb->cb[COPY_VNI] = c->vni;
 	skb->cb[COPY_KIND] = (__u32)c->kind << 16 | outer_port;
+	skb->cb[COPY_FRAMING] = c->framing;
 	err = bpf_clone_redirect(skb, conf->tap, BPF_F_INGRESS);
 	skb->mark = mark;
 	return err;
@@ -45,20 +47,25 @@ static __always_inline long by_tap(struct __sk_buff *skb, const struct copy *c, 
 /* copy_to sends one copy. */
 static __always_inline long copy_to(struct __sk_buff *skb, const struct copy *c, __be16 outer_port, const struct transport *t)
 {
-	__u32 tag = skb->vlan_present ? 4 : 0;
+	__u32 more = skb->vlan_present ? 4 : 0;
+	const struct framing *g;
 	struct tunnel *tunnel;
 	struct port *p;
 
+	if (c->framing) {
+		g = find_framing(c->framing);
+		more += g && g->wraps ? OUTER_BYTES : 4;
+	}
 	if (c->kind == OUT_TUNNEL) {
 		tunnel = find_tunnel(c->out);
-		if (!tunnel || is_too_long(skb, tunnel->mtu - tag, t))
+		if (!tunnel || is_too_long(skb, tunnel->mtu - more, t))
 			return -1;
 		return by_tap(skb, c, outer_port);
 	}
 	p = find_port(c->out);
-	if (!p || is_too_long(skb, p->mtu, t))
+	if (!p || is_too_long(skb, p->mtu && c->framing ? p->mtu - more : p->mtu, t))
 		return -1;
-	return p->vlan ? by_tap(skb, c, outer_port) : bpf_clone_redirect(skb, p->out, 0);
+	return p->vlan || c->framing ? by_tap(skb, c, outer_port) : bpf_clone_redirect(skb, p->out, 0);
 }
 
 /* send_copies sends the copies of the flow that have the headers that the frame has now: those it came with or, if
@@ -92,6 +99,8 @@ static __always_inline int deliver_copy(struct __sk_buff *skb)
 	struct port *p;
 
 	skb->mark = 0;
+	if (skb->cb[COPY_FRAMING] && frame(skb, skb->cb[COPY_FRAMING], kind & 0xffff))
+		return dropped(DROP_COPY);
 	if (kind >> 16 == OUT_TUNNEL) {
 		t = find_tunnel(out);
 		return t ? to_tunnel(skb, t, skb->cb[COPY_VNI], kind & 0xffff) : dropped(DROP_COPY);

@@ -39,7 +39,7 @@ static __always_inline struct port *find_port(__u32 number)
 {
 	struct port *p = find_delivery(number);
 
-	return p && p->kind != PORT_MOVED ? p : NULL;
+	return p && p->kind < PORT_MOVED ? p : NULL;
 }
 
 static __always_inline struct tunnel *find_tunnel(__u32 number)
@@ -87,10 +87,91 @@ static __always_inline int hides(const struct transport *t)
 	return t->frag == WHOLE && t->proto != IPPROTO_TCP && t->proto != IPPROTO_ICMP && t->proto != PROTO_ICMP6;
 }
 
-// forward sends a frame that came in at a port on by its flow, answers it, or gives it up. An answer leaves with the tag
-// `tci` of the port, 0 for none.
-static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const __u16 tci)
+#define ENTERED -2 // no program returns it: forward has unpacked the frame, which goes on as one that came in at a port
+
+// inside reads what is behind the UDP header at `at` of a packet for a VTEP, and returns the number of the VNI's port; 0
+// if the agent has to look at it: it is not VXLAN as the kernel can unpack it here, or no network's.
+static __noinline __u32 inside(struct __sk_buff *skb, __be32 vtep, __u32 at, struct inner *inner)
 {
+	struct vtep_key key = {.ip = vtep};
+	__u32 *number;
+	__u8 next = 0;
+
+	if (bpf_skb_load_bytes(skb, at, inner, INNER_BYTES) || inner->vxlan.flags != bpf_htonl(VXLAN_HAS_KEY) ||
+	    inner->vxlan.vni & bpf_htonl(0xff))
+		return 0;
+	if (skb->gso_size) { // the kernel would cut any other than TCP in the wrong places: see may_strip
+		at += INNER_BYTES;
+		if (inner->proto == bpf_htons(ETH_P_IP))
+			at += __builtin_offsetof(struct iphdr, protocol);
+		else if (inner->proto == bpf_htons(ETH_P_IPV6))
+			at += __builtin_offsetof(struct ipv6hdr, nexthdr);
+		else
+			return 0;
+		if (bpf_skb_load_bytes(skb, at, &next, 1) || next != IPPROTO_TCP)
+			return 0;
+	}
+	key.vni = inner->vxlan.vni;
+	number = bpf_map_lookup_elem(&vteps, &key);
+	return number ? *number : 0;
+}
+
+// has_checked reports whether the kernel or the hardware has checked an outer UDP checksum: only one that nobody has to
+// finish may be taken off with the header that it is in.
+static __always_inline int has_checked(struct __sk_buff *skb)
+{
+	return bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0 || bpf_csum_update(skb, 0) >= 0;
+}
+
+// enter takes the outer headers off a packet for a VTEP, and returns the number of the port at which the inner frame goes
+// on; 0 if the agent has to look at it, else the frame must be dropped: -1.
+static __noinline __s64 enter(struct __sk_buff *skb, __u32 udp)
+{
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	struct udphdr header;
+	struct inner inner;
+	__be16 proto;
+	__be32 vtep;
+	__u32 number;
+
+	if (udp != ETH_HLEN + sizeof(struct iphdr) || bpf_skb_load_bytes(skb, udp, &header, sizeof(header)) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, daddr), &vtep, sizeof(vtep)))
+		return 0;
+	number = inside(skb, vtep, udp + sizeof(header), &inner);
+	if (!number)
+		return 0;
+	if (!header.check) // what the hardware has checked may be the inner packet
+		flags |= ADJ_ROOM_NO_CSUM_RESET;
+	else if (!has_checked(skb))
+		return 0;
+	if (inner.proto == bpf_htons(ETH_P_IPV6))
+		flags |= ADJ_ROOM_DECAP_L3_IPV6;
+	if (strip(skb, OUTER_BYTES, flags, &proto))
+		return -1;
+	if (!header.check) // the outer one of 0 counts among the checksums found right
+		bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC);
+	count(COUNT_VTEP_IN);
+	return number;
+}
+
+// framed_mtu returns the largest IP packet for a way of `mtu` bytes, 0 for any, when frames leave framed; tagged says that
+// the tag of a frame takes room on the way.
+static __always_inline __u32 framed_mtu(__u32 mtu, const struct framing *g, __u32 vlan, int tagged)
+{
+	if (g && g->pops)
+		vlan = 0;
+	if (g && g->tci)
+		vlan = 1;
+	if (mtu && vlan && (tagged || (g && g->wraps)))
+		mtu -= 4;
+	return mtu && g && g->wraps ? mtu - OUTER_BYTES : mtu;
+}
+
+// forward sends a frame that came in at a port on by its flow, answers it, or gives it up; or it unpacks it, sets `in` to
+// the port of what was inside, and returns ENTERED. An answer leaves with the tag `tci` of the port, 0 for none.
+static __always_inline int forward_once(struct __sk_buff *skb, __u32 *at, const __u16 tci)
+{
+	const __u32 in = *at;
 	void *data, *end;
 	__u32 len = skb->len, mtu;
 	struct transport t = {};
@@ -100,8 +181,10 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const 
 	struct flow *f = NULL;
 	struct flow4 *f4 = NULL;
 	struct flow6 *f6 = NULL;
+	const struct framing *g = NULL;
 	int parsed = HAS_NO_KEY, err;
 	__u16 vlan = 0;
+	__s64 entered;
 
 	pull_headers(skb);
 	data = (void *)(long)skb->data;
@@ -146,18 +229,38 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const 
 		return to_agent(skb, in, HAS_OPTIONS, is_large(skb) || hides(&t));
 	if (f->kind & REWRITES && expires(skb, hops_of(f)))
 		return to_agent(skb, in, EXPIRED, 0);
+	if (f->kind & FRAMED) {
+		g = find_framing(f->slots[MAX_TAGS - 2]);
+		if (!g)
+			return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
+	}
+	if ((f->kind & OUT_KIND) == OUT_INSIDE) {
+		if (!f4 || t.frag != WHOLE || t.options || expires(skb, hops_of(f)))
+			return to_agent(skb, in, EXPIRED, 0);
+		__sync_fetch_and_add(&f->packets, 1);
+		__sync_fetch_and_add(&f->bytes, len);
+		f->used = bpf_ktime_get_coarse_ns();
+		entered = enter(skb, t.offset);
+		if (entered < 0)
+			return dropped(DROP_KERNEL);
+		if (!entered)
+			return to_agent(skb, in, MISS, is_large(skb) || hides(&t));
+		*at = entered;
+		return ENTERED;
+	}
 	if ((f->kind & OUT_KIND) == OUT_TUNNEL) {
 		tunnel = find_tunnel(f->out);
 		if (!tunnel)
 			return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
-		mtu = vlan ? tunnel->mtu - 4 : tunnel->mtu;
+		mtu = framed_mtu(tunnel->mtu, g, vlan, 1);
 		if (len - ETH_HLEN > mtu && exceeds(skb, mtu, &t))
 			return to_agent(skb, in, TOO_BIG_TUNNEL, 0);
 	} else if ((f->kind & OUT_KIND) == OUT_PORT) {
 		port = find_port(f->out);
 		if (!port)
 			return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
-		if (port->mtu && len - ETH_HLEN > port->mtu && exceeds(skb, port->mtu, &t))
+		mtu = framed_mtu(port->mtu, g, vlan, 0);
+		if (mtu && len - ETH_HLEN > mtu && exceeds(skb, mtu, &t))
 			return to_agent(skb, in, TOO_BIG_PORT, 0);
 	}
 	if (f->kind & COPIED)
@@ -180,11 +283,24 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const 
 	__sync_fetch_and_add(&f->packets, 1);
 	__sync_fetch_and_add(&f->bytes, len);
 	f->used = bpf_ktime_get_coarse_ns();
+	if (g && frame(skb, f->slots[MAX_TAGS - 2], f->outer_port))
+		return dropped(DROP_KERNEL);
 	if (tunnel)
 		return to_tunnel(skb, tunnel, vni_of(f), f->outer_port);
 	if (port)
 		return to_port(skb, port, 1);
 	return dropped(DROP_FLOW);
+}
+
+// forward is forward_once, for the frame inside a VXLAN packet too: no packet in there is unpacked.
+static __always_inline int forward(struct __sk_buff *skb, __u32 in, const __u16 tci)
+{
+	int done = forward_once(skb, &in, tci);
+
+	if (done != ENTERED)
+		return done;
+	done = forward_once(skb, &in, 0);
+	return done == ENTERED ? dropped(DROP_BAD_TUNNEL) : done;
 }
 
 // subport_of returns the number of the port that a frame with a tag from a trunk belongs to, and takes the tag off. It
@@ -489,6 +605,7 @@ SEC("tcx/ingress")
 int from_agent(struct __sk_buff *skb)
 {
 	struct instruction do_this;
+	const struct framing *g;
 	struct tunnel *t;
 	struct port *p;
 	__be16 proto;
@@ -499,6 +616,13 @@ int from_agent(struct __sk_buff *skb)
 		return dropped(DROP_BAD_INSTRUCTION);
 	if (strip(skb, sizeof(do_this), BPF_F_ADJ_ROOM_FIXED_GSO | ADJ_ROOM_NO_CSUM_RESET, &proto))
 		return dropped(DROP_KERNEL);
+	if (do_this.framing) {
+		g = find_framing(do_this.framing);
+		if (!g || frame(skb, do_this.framing, do_this.outer_port))
+			return dropped(DROP_KERNEL);
+		if (g->wraps)
+			proto = do_this.proto;
+	}
 	if (do_this.kind == OUT_TUNNEL) {
 		t = find_tunnel(do_this.out);
 		return t ? to_tunnel(skb, t, do_this.vni, do_this.outer_port) : dropped(DROP_NO_TUNNEL);

@@ -41,7 +41,12 @@ struct tag {
 	__u32 slot, epoch;
 };
 
-enum out_kind { OUT_DROP, OUT_PORT, OUT_TUNNEL };
+enum out_kind {
+	OUT_DROP,
+	OUT_PORT,
+	OUT_TUNNEL,
+	OUT_INSIDE, /* its frames are VXLAN packets for a VTEP of the virtual network: what is inside goes on by its own flow */
+};
 
 /* Beside enum out_kind in the kind of a flow. */
 #define OUT_KIND 3
@@ -49,6 +54,7 @@ enum out_kind { OUT_DROP, OUT_PORT, OUT_TUNNEL };
 #define TRANSLATES 8 /* addresses or ports are among them */
 #define COPIED 32    /* copies of its frames go to mirrors: the number of a struct copies is in the last slot, which is no tag's */
 #define LIMITED 16   /* one that rewrites has limits: two numbers in the last place for an epoch, which is no tag's */
+#define FRAMED 64    /* its frames leave framed: the number of a struct framing is in the last slot but one, which is no tag's */
 
 /* Both kinds of flows are as large as the kernel's allocator makes them anyway: a flow4 of 105 bytes would take 256
  * with key and hash node, in place of 192. */
@@ -103,17 +109,34 @@ struct copy {
 	__be32 vni;
 	__u8 kind;	/* of enum out_kind; OUT_DROP: it is none */
 	__u8 rewritten; /* 1: it has the headers of the flow, else those that frames come with */
-	__u16 pad;
+	__u16 framing;	/* number of a struct framing; 0: none */
 };
 
 struct copies {
 	struct copy all[MAX_COPIES]; /* those that are none come last */
 };
 
+/* What frames get around them when they leave, in this order: their tag goes, another comes, and outer headers of a VTEP
+ * of the virtual network, which is no host's. */
+struct framing {
+	__u16 tci; /* of the tag that comes: 0x1000 | VLAN id; 0: none */
+	__u8 pops;
+	__u8 wraps;
+	__u32 ip_sum;	/* one's complement sum of the IP header below, its length taken as 0 */
+	__u8 outer[52]; /* 50 used: outer headers with VNI, lengths, IP checksum and UDP source left 0 */
+};
+
+/* A VTEP of the virtual network and one of its VNIs. */
+struct vtep_key {
+	__be32 ip;
+	__be32 vni; /* as in the VXLAN header */
+};
+
 enum port_kind {
 	PORT_PLAIN,
 	PORT_VETH, /* a veth whose other end is in another namespace */
 	PORT_MOVED, /* to another host, and tunnelled frames for it go on to there */
+	PORT_VTEP,  /* of a VNI of a VTEP, where frames only come in */
 };
 
 /* A VLAN by the interface: of a physical network into it, 0 there being frames without a tag, or of a trunk. */
@@ -241,6 +264,7 @@ struct instruction {
 	__u8 kind;
 	__u8 magic;
 	__be16 proto;
+	__u16 framing; /* number of a struct framing; 0: none */
 } __attribute__((packed));
 
 #define TAP_MAGIC 0x48
@@ -272,6 +296,8 @@ enum counter {
 	COUNT_COPY,	     /* copies for mirrors that were sent */
 	COUNT_ANSWERED,	     /* questions about neighbours, answered by the programs */
 	COUNT_LAN_IN,	     /* from physical networks: to a home here, or to many */
+	COUNT_VTEP_IN,	     /* VXLAN packets for VTEPs of the virtual network, unpacked */
+	COUNT_VTEP_OUT,	     /* frames packed by them */
 	COUNTERS,
 };
 
@@ -354,6 +380,23 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tunnel);
 } tunnels SEC(".maps");
+
+/* By the number that flows have; 0 is none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct framing);
+} framings SEC(".maps");
+
+/* Number of the port of a VTEP's VNI. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct vtep_key);
+	__type(value, __u32);
+} vteps SEC(".maps");
 
 /* Number of the port that a tunnel key names. */
 struct {

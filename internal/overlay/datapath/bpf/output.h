@@ -63,10 +63,12 @@ static __noinline int to_vxlan_device(struct __sk_buff *skb, const struct tunnel
 	return bpf_redirect(c->vxlan, 0);
 }
 
-/* to_tunnel writes our own outer headers and leaves by the underlay's interface. The frame's MAC header moves behind
- * them. No program here writes to the packet directly: for one that does, the kernel copies the head of every packet
+/* encapsulate writes the outer headers, 50 bytes with lengths, IP checksum and UDP source left 0, in front of the frame,
+ * whose MAC header moves behind them. It returns -EALREADY, and the frame as it was, if the sender has built a tunnel
+ * already. No program here writes to the packet directly: for one that does, the kernel copies the head of every packet
  * that TCP still holds for retransmission, before the program has even looked at it. */
-static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel *t, __be32 vni, __be16 outer_port)
+static __always_inline long encapsulate(struct __sk_buff *skb, const __u8 *outer, __u32 ip_sum, __be32 flags, __be32 vni,
+					__be16 outer_port)
 {
 	struct {
 		struct outer outer; /* 50 bytes */
@@ -75,44 +77,72 @@ static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel 
 		__be16 tci, tagged;
 	} __attribute__((packed)) head;
 	__u32 inner_len = skb->len, room = OUTER_BYTES, total, sum;
-	__u64 flags = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN);
+	__u64 how = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN);
 	long err;
 
-	__builtin_memcpy(&head, t->outer, OUTER_BYTES);
+	__builtin_memcpy(&head, outer, OUTER_BYTES);
 	if (bpf_skb_load_bytes(skb, 0, head.macs, ETH_HLEN))
-		return dropped(DROP_KERNEL);
+		return -EINVAL;
 	head.tci = head.tagged = 0;
 	if (skb->vlan_present) { /* the tag lies beside the frame: inside the tunnel it must be part of it */
 		head.tagged = head.proto;
 		head.proto = skb->vlan_proto;
 		head.tci = bpf_htons(skb->vlan_tci);
 		if (bpf_skb_vlan_pop(skb))
-			return dropped(DROP_KERNEL);
+			return -EINVAL;
 		room += 4;
 		inner_len += 4;
-		flags = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN + 4);
+		how = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN + 4);
 	}
-	err = bpf_skb_adjust_room(skb, room, BPF_ADJ_ROOM_MAC, flags);
+	err = bpf_skb_adjust_room(skb, room, BPF_ADJ_ROOM_MAC, how);
 	if (err)
-		return err == -EALREADY && room == OUTER_BYTES ? to_vxlan_device(skb, t, vni) : dropped(DROP_KERNEL);
+		return err == -EALREADY && room == OUTER_BYTES ? err : -EINVAL;
 
 	total = inner_len + OUTER_BYTES - ETH_HLEN;
 	if (total > 0xffff) /* only an offload frame can be: whoever cuts it writes the true lengths */
 		total = 0xffff;
 	head.outer.ip.tot_len = bpf_htons(total);
-	sum = t->ip_sum + head.outer.ip.tot_len;
+	sum = ip_sum + head.outer.ip.tot_len;
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	head.outer.ip.check = ~sum;
 	head.outer.udp.source = outer_port;
 	head.outer.udp.len = bpf_htons(total - sizeof(struct iphdr));
-	head.outer.vxlan.flags |= secret_flags(t->secret);
-	head.outer.vxlan.vni = vni | secret_vni(t->secret);
+	head.outer.vxlan.flags |= flags;
+	head.outer.vxlan.vni |= vni;
 	if (room == OUTER_BYTES)
-		err = bpf_skb_store_bytes(skb, 0, &head, OUTER_BYTES + ETH_HLEN, 0);
-	else
-		err = bpf_skb_store_bytes(skb, 0, &head, OUTER_BYTES + ETH_HLEN + 4, 0);
+		return bpf_skb_store_bytes(skb, 0, &head, OUTER_BYTES + ETH_HLEN, 0);
+	return bpf_skb_store_bytes(skb, 0, &head, OUTER_BYTES + ETH_HLEN + 4, 0);
+}
+
+/* to_tunnel packs the frame and leaves by the underlay's interface. */
+static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel *t, __be32 vni, __be16 outer_port)
+{
+	long err = encapsulate(skb, t->outer, t->ip_sum, secret_flags(t->secret), vni | secret_vni(t->secret), outer_port);
+
+	if (err == -EALREADY)
+		return to_vxlan_device(skb, t, vni);
 	return err ? dropped(DROP_KERNEL) : bpf_redirect(t->ifindex, 0);
+}
+
+static __always_inline const struct framing *find_framing(__u32 number)
+{
+	return bpf_map_lookup_elem(&framings, &number);
+}
+
+/* frame gives the frame what a framing puts around it. It is global, so that the verifier checks it once. */
+__noinline int frame(struct __sk_buff *skb, __u32 number, __u32 outer_port)
+{
+	const struct framing *g = find_framing(number);
+
+	if (!g || (g->pops && bpf_skb_vlan_pop(skb)) || tag(skb, g->tci))
+		return -1;
+	if (!g->wraps)
+		return 0;
+	if (encapsulate(skb, g->outer, g->ip_sum, 0, 0, outer_port))
+		return -1;
+	count(COUNT_VTEP_OUT);
+	return 0;
 }
 
 /* strip takes the first `bytes` bytes away: the frame that follows them moves its MAC header to the front. */

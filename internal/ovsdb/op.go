@@ -1,4 +1,4 @@
-package ovs
+package ovsdb
 
 import (
 	"encoding/json"
@@ -6,9 +6,6 @@ import (
 	"maps"
 	"time"
 )
-
-// Database is the one that switches are set up by.
-const Database = "Open_vSwitch"
 
 // Op is one operation of a transaction (RFC 7047 §5.2).
 type Op struct {
@@ -39,8 +36,11 @@ func (o Op) String() string {
 	return text
 }
 
-// called names the row that the operation is about.
-func (o Op) called(name string) Op {
+// Inserts reports whether the operation makes a row of the table.
+func (o Op) Inserts(table string) bool { return o.kind == "insert" && o.table == table }
+
+// Called names the row that the operation is about, for errors.
+func (o Op) Called(name string) Op {
 	o.name = name
 	return o
 }
@@ -70,6 +70,11 @@ func Insert(table string, name Named, row Row) Op {
 // Update sets columns of the rows that all conditions choose; no conditions choose every row.
 func Update(table string, where []Condition, row Row) Op {
 	return Op{kind: "update", table: table, members: map[string]any{"where": all(where), "row": row}}
+}
+
+// Delete deletes the chosen rows, which nothing may refer to when the transaction ends.
+func Delete(table string, where []Condition) Op {
+	return Op{kind: "delete", table: table, members: map[string]any{"where": all(where)}}
 }
 
 // Mutate changes columns of the chosen rows in place.

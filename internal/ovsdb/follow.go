@@ -1,4 +1,4 @@
-package ovs
+package ovsdb
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 )
 
 // run connects again and again until ctx ends.
-func (c *Client) run(ctx context.Context) {
+func (c *Client[S]) run(ctx context.Context) {
 	defer close(c.done)
 	backoff := task.Backoff{Least: minPause, Most: maxPause, Spread: true} // many may have lost one server
 	for {
@@ -47,14 +47,14 @@ func (c *Client) run(ctx context.Context) {
 }
 
 // lose publishes that there is no connection.
-func (c *Client) lose(ctx context.Context, err error) {
+func (c *Client[S]) lose(ctx context.Context, err error) {
 	lost := fmt.Errorf("%s: %w: %w", c.opts.Address, ErrLost, err)
 	c.mu.Lock()
-	was := c.snap.Lost
+	was := c.snap.Connection().Lost
 	c.conn = nil
 	if was == nil || was.Error() != lost.Error() {
-		snap := c.snap.clone()
-		snap.Lost = lost
+		snap := c.snap.Clone()
+		*snap.Connection() = State{Lost: lost}
 		c.publish(snap)
 	}
 	c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *Client) lose(ctx context.Context, err error) {
 }
 
 // silence shows that the database does not answer for now, or, with nil, that it does again.
-func (c *Client) silence(why error) {
+func (c *Client[S]) silence(why error) {
 	if why != nil {
 		why = fmt.Errorf("%s: %w", c.opts.Address, why)
 	}
@@ -73,21 +73,21 @@ func (c *Client) silence(why error) {
 	if c.conn == nil { // it was never heard, and Lost says why
 		return
 	}
-	snap := c.snap.clone()
-	snap.Silent = why
+	snap := c.snap.Clone()
+	snap.Connection().Silent = why
 	c.publish(snap)
 }
 
 // publish replaces the snapshot; c.mu is held.
-func (c *Client) publish(snap *Snapshot) {
+func (c *Client[S]) publish(snap S) {
 	c.snap = snap
 	c.changed.Ring()
 }
 
 // follow connects, takes the rows in and then their changes, until the connection ends. followed
 // says that it came to the changes.
-func (c *Client) follow(ctx context.Context) (followed bool, err error) {
-	starting, cancel := c.limited(ctx)
+func (c *Client[S]) follow(ctx context.Context) (followed bool, err error) {
+	starting, cancel := c.Limited(ctx)
 	defer cancel()
 	stream, err := c.dialOrRetry(starting)
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *Client) follow(ctx context.Context) (followed bool, err error) {
 	return true, conn.cause
 }
 
-// limited gives a context an end if it has none.
-func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+// Limited gives a context an end if it has none: that of a request.
+func (c *Client[S]) Limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
@@ -118,7 +118,7 @@ func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFu
 var errRetry = errors.New("begun again")
 
 // dialOrRetry gives an attempt to connect up when it takes too long or [Client.Retry] is called.
-func (c *Client) dialOrRetry(ctx context.Context) (net.Conn, error) {
+func (c *Client[S]) dialOrRetry(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := time.AfterFunc(dialTimeout, func() { cancel(fmt.Errorf("nothing for %s: %w", dialTimeout, context.DeadlineExceeded)) })
@@ -146,7 +146,7 @@ func (c *Client) dialOrRetry(ctx context.Context) (net.Conn, error) {
 	return nil, context.Cause(ctx)
 }
 
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+func (c *Client[S]) dial(ctx context.Context) (net.Conn, error) {
 	stream, err := c.opts.Dial(ctx, c.network, c.address)
 	if err != nil || !c.opts.secure() {
 		return stream, err
@@ -164,25 +164,25 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // start checks the schema and begins to monitor; on return the snapshot has the rows.
-func (c *Client) start(ctx context.Context, conn *connection) error {
-	raw, err := conn.call(ctx, "get_schema", []string{Database}, nil)
+func (c *Client[S]) start(ctx context.Context, conn *connection) error {
+	raw, err := conn.call(ctx, "get_schema", []string{c.model.Database}, nil)
 	if err != nil {
-		return fmt.Errorf("read the schema of database %s: %w", Database, err)
+		return fmt.Errorf("read the schema of database %s: %w", c.model.Database, err)
 	}
-	s, err := readSchema(raw)
+	s, err := readSchema(c.model, raw)
 	if err != nil {
 		return err
 	}
 	if before := c.cache.schema; before != nil && before.version != s.version {
 		c.last = noTransaction // the rows may lack columns that there are now
 	}
-	c.cache.schema = s
-	_, err = conn.call(ctx, "monitor_cond_since", []any{Database, monitorName, s.requests(true), c.last}, func(raw json.RawMessage) error {
+	c.cache.setSchema(s)
+	_, err = conn.call(ctx, "monitor_cond_since", []any{c.model.Database, monitorName, s.requests(true), c.last}, func(raw json.RawMessage) error {
 		return c.begin(conn, raw)
 	})
 	var refused *rpcError
 	if errors.As(err, &refused) && strings.Contains(refused.Error(), "unknown method") {
-		_, err = conn.call(ctx, "monitor", []any{Database, monitorName, s.requests(false)}, func(raw json.RawMessage) error {
+		_, err = conn.call(ctx, "monitor", []any{c.model.Database, monitorName, s.requests(false)}, func(raw json.RawMessage) error {
 			return c.takeIn(conn, raw, true, noTransaction)
 		})
 	}
@@ -196,7 +196,7 @@ func (c *Client) start(ctx context.Context, conn *connection) error {
 const monitorName = "heddle"
 
 // begin applies the answer to monitor_cond_since: everything, or changes since a transaction.
-func (c *Client) begin(conn *connection, raw json.RawMessage) error {
+func (c *Client[S]) begin(conn *connection, raw json.RawMessage) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) != 3 {
 		return fmt.Errorf("answer to monitor_cond_since: not three parts: %s", shorten(raw))
@@ -210,7 +210,7 @@ func (c *Client) begin(conn *connection, raw json.RawMessage) error {
 }
 
 // notified handles a notification. Unknown ones are ignored.
-func (c *Client) notified(method string, params json.RawMessage) error {
+func (c *Client[S]) notified(method string, params json.RawMessage) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(params, &parts); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
@@ -231,8 +231,8 @@ func (c *Client) notified(method string, params json.RawMessage) error {
 }
 
 // takeIn applies changes. With a connection they are its first: it carries requests now.
-func (c *Client) takeIn(conn *connection, raw json.RawMessage, all bool, last string) error {
-	if err := c.cache.apply(raw, all); err != nil {
+func (c *Client[S]) takeIn(conn *connection, raw json.RawMessage, all bool, last string) error {
+	if err := c.cache.Apply(raw, all); err != nil {
 		return err
 	}
 	c.last = last

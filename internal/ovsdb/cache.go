@@ -1,34 +1,55 @@
-package ovs
+package ovsdb
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 )
 
-// cache is a database's rows as they came, and the snapshot made of them.
-type cache struct {
+// Cache is a database's rows as they came, and the contents made of them.
+type Cache[S Contents[S]] struct {
+	model  *Model[S]
 	schema *schema
 	rows   map[string]map[UUID]Row // by table
-	snap   *Snapshot
+	snap   S
 }
 
 // change is a change of one row, in any of the forms in which databases send it: "old" and "new" to
 // monitor, and "initial", "insert", "modify" and "delete" to monitor_cond_since.
 type change map[string]json.RawMessage
 
-func newCache() *cache { return &cache{rows: map[string]map[UUID]Row{}, snap: &Snapshot{}} }
+func newCache[S Contents[S]](m *Model[S]) *Cache[S] {
+	return &Cache[S]{model: m, rows: map[string]map[UUID]Row{}, snap: m.New()}
+}
 
-// apply takes changes in and makes the snapshot anew. With all set they are everything that there
-// is: rows that are not among them are gone. Nothing has changed when it fails.
-func (c *cache) apply(raw json.RawMessage, all bool) error {
+// NewCache returns the cache of a client that has read the schema, and no rows yet.
+func NewCache[S Contents[S]](m *Model[S], schema json.RawMessage) (*Cache[S], error) {
+	c := newCache(m)
+	s, err := readSchema(m, schema)
+	if err == nil {
+		c.setSchema(s)
+	}
+	return c, err
+}
+
+func (c *Cache[S]) setSchema(s *schema) {
+	c.schema, c.snap = s, c.snap.Clone()
+	c.snap.Connection().Missing = s.missing
+}
+
+// Contents returns what the rows are read as.
+func (c *Cache[S]) Contents() S { return c.snap }
+
+// Apply takes changes of rows in (RFC 7047 §4.1.6) and makes the contents anew. With all set they
+// are everything that there is: rows that are not among them are gone. Nothing has changed when it
+// fails.
+func (c *Cache[S]) Apply(raw json.RawMessage, all bool) error {
 	var told map[string]map[UUID]change
 	if err := json.Unmarshal(raw, &told); err != nil {
 		return fmt.Errorf("changes of rows: %w", err)
 	}
-	next := &cache{schema: c.schema, rows: maps.Clone(c.rows), snap: c.snap.clone()}
-	for _, table := range sortedKeys(watched) {
+	next := &Cache[S]{model: c.model, schema: c.schema, rows: maps.Clone(c.rows), snap: c.snap.Clone()}
+	for _, table := range sortedKeys(c.model.Tables) {
 		if _, ok := told[table]; !ok && !all {
 			continue
 		}
@@ -40,7 +61,7 @@ func (c *cache) apply(raw json.RawMessage, all bool) error {
 	return nil
 }
 
-func (c *cache) applyTable(table string, told map[UUID]change, all bool) error {
+func (c *Cache[S]) applyTable(table string, told map[UUID]change, all bool) error {
 	before := c.rows[table]
 	rows := maps.Clone(before)
 	if all || rows == nil {
@@ -58,14 +79,14 @@ func (c *cache) applyTable(table string, told map[UUID]change, all bool) error {
 		}
 	}
 	c.rows[table] = rows
-	if err := c.snap.take(table, taking{rows, told, all}); err != nil {
+	if err := c.snap.Take(table, Rows{rows, told, all}); err != nil {
 		return fmt.Errorf("%s %w", table, err)
 	}
 	return nil
 }
 
 // changeRow returns the row after a change, nil when it is gone. Unknown changes are ignored.
-func (c *cache) changeRow(table string, old Row, how change) (Row, error) {
+func (c *Cache[S]) changeRow(table string, old Row, how change) (Row, error) {
 	for kind, raw := range how {
 		switch kind {
 		case "initial", "insert", "new":
@@ -99,7 +120,7 @@ func (c *cache) changeRow(table string, old Row, how change) (Row, error) {
 // modify puts differences into a row: a column of one value comes whole; of one of many values the
 // elements come that are in one of old and new, and of a map also the pairs that have a new value
 // (ovsdb-server(7) §4.1.14).
-func (c *cache) modify(table string, old, differences Row) (Row, error) {
+func (c *Cache[S]) modify(table string, old, differences Row) (Row, error) {
 	row := maps.Clone(old)
 	for name, value := range differences {
 		if !c.schema.many[table][name] {
@@ -156,71 +177,4 @@ func toggleSet(was, difference Set) Set {
 		}
 	}
 	return set
-}
-
-// clone copies the snapshot for changes, but not its tables: take copies those that it changes.
-func (s *Snapshot) clone() *Snapshot {
-	return &Snapshot{Root: s.Root, Bridges: s.Bridges, Ports: s.Ports, Interfaces: s.Interfaces, Managers: s.Managers, SSLs: s.SSLs,
-		Lost: s.Lost}
-}
-
-// taking is an update of a table: its rows, those that the database sent, and if they are all.
-type taking struct {
-	rows map[UUID]Row
-	told map[UUID]change
-	all  bool
-}
-
-// take makes typed rows of those that were told.
-func (s *Snapshot) take(table string, t taking) (err error) {
-	switch table {
-	case Database:
-		var roots map[UUID]*Root
-		if s.Root != nil {
-			roots = map[UUID]*Root{s.Root.UUID: s.Root}
-		}
-		if roots, err = takeRows(roots, t, readRoot); err != nil {
-			return err
-		}
-		s.Root = nil
-		for _, id := range sortedKeys(roots) {
-			s.Root = roots[id]
-		}
-	case "Bridge":
-		s.Bridges, err = takeRows(s.Bridges, t, readBridge)
-	case "Port":
-		s.Ports, err = takeRows(s.Ports, t, readPort)
-	case "Interface":
-		s.Interfaces, err = takeRows(s.Interfaces, t, readInterface)
-	case "Manager":
-		s.Managers, err = takeRows(s.Managers, t, readManager)
-	case "SSL":
-		s.SSLs, err = takeRows(s.SSLs, t, readSSL)
-	}
-	return err
-}
-
-// takeRows makes a table of the snapshot. A row that reads as before stays the same one.
-func takeRows[T any](have map[UUID]*T, t taking, read func(UUID, *rowReader) *T) (map[UUID]*T, error) {
-	next := maps.Clone(have)
-	if t.all || next == nil {
-		next = make(map[UUID]*T, len(t.rows))
-	}
-	for id := range t.told {
-		row, ok := t.rows[id]
-		if !ok {
-			delete(next, id)
-			continue
-		}
-		r := rowReader{row: row}
-		typed := read(id, &r)
-		if r.err != nil {
-			return nil, fmt.Errorf("%s: %w", id, r.err)
-		}
-		if old := have[id]; old != nil && reflect.DeepEqual(old, typed) {
-			typed = old
-		}
-		next[id] = typed
-	}
-	return next, nil
 }
