@@ -35,11 +35,11 @@ func (s *LoadBalancing) Pools() Operations[neutron.LBPoolView] {
 // DeletePool deletes a pool with its members and its health monitor. The listeners that it was the
 // default pool of have none then.
 func (s *LoadBalancing) DeletePool(ctx context.Context, c neutron.Caller, id string) error {
-	return s.pools.remove(ctx, c, id, nil, (*operation).removeLBPool)
+	return s.pools.removeMuch(ctx, c, id, nil, workDeletePool, (*operation).dropPool)
 }
 
 // createPool makes a pool of a load balancer, and the default pool of a listener if the request
-// names one.
+// names one. The values of a file may name a health monitor that no pool has, by healthmonitor_id.
 func (s *LoadBalancing) createPool(o *operation, v neutron.Values) (*neutron.LBPoolView, error) {
 	var listener *neutron.Listener
 	balancer := v.Text("loadbalancer_id")
@@ -56,7 +56,7 @@ func (s *LoadBalancing) createPool(o *operation, v neutron.Values) (*neutron.LBP
 	if balancer == "" {
 		return nil, neutron.LBInvalid("Must provide at least one of: loadbalancer_id, listener_id")
 	}
-	lb, err := s.balancers.use(o, balancer)
+	lb, err := s.balancerToFill(o, balancer)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +108,10 @@ func (s *LoadBalancing) newPool(o *operation, lb *neutron.LoadBalancer, v neutro
 			return nil, err
 		}
 		p.HealthMonitorID = m.ID
+	} else if id := v.Text("healthmonitor_id"); id != "" {
+		if err := s.takeMonitor(o, p, id); err != nil {
+			return nil, err
+		}
 	}
 	if err := o.putLBPool(p); err != nil {
 		return nil, err
@@ -122,6 +126,19 @@ func (s *LoadBalancing) newPool(o *operation, lb *neutron.LoadBalancer, v neutro
 		}
 	}
 	return p, nil
+}
+
+// takeMonitor gives a new pool a health monitor that no other has.
+func (s *LoadBalancing) takeMonitor(o *operation, p *neutron.LBPool, id string) error {
+	m, err := s.monitors.toChange(o, id, "update")
+	if err != nil {
+		return err
+	}
+	if pools := schema.LBPools.Referrers(o.tx, "health_monitor", id); len(pools) > 0 {
+		return neutron.PoolHasMonitor(pools[0], id)
+	}
+	p.HealthMonitorID = m.ID
+	return nil
 }
 
 func (s *LoadBalancing) updatePool(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.LBPoolView, error) {
