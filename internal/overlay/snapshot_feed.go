@@ -16,7 +16,7 @@ func tables(host string) []snapshot.Table {
 	requests := schema.TraceRequests.Source()
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
 	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
-		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, schema.MemberHealths, requests}
+		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, schema.MemberHealths, schema.LearnedRoutes, requests}
 }
 
 // feed brings the agent's parts to each new snapshot of the store.
@@ -111,6 +111,10 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			x.keyed = append(x.keyed, c.ID)
 		case schema.MemberHealths.Name():
 			net.bump(applyHealth(net.world, c))
+		case schema.LearnedRoutes.Name():
+			before, _ := c.Old.(*topology.LearnedRoutes)
+			after, _ := c.New.(*topology.LearnedRoutes)
+			net.bump(net.world.ApplyLearnedRoutes(before, after))
 		case schema.TunnelKeys.Name():
 			x.keyed = append(x.keyed, c.ID)
 		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
