@@ -85,8 +85,8 @@ func (r *runner) serveRouting(ctx context.Context, ns *hostnet.Namespace, net *h
 	g.routes.abandon()
 	g.lostAt = time.Now()
 	g.publish(err.Error())
-	// One that takes no plans, say since it is of another version, would be adopted again. Killed, it
-	// leaves its routes at the peers.
+	// One that takes no plans, say since it is of another version, would be adopted again. Killed,
+	// it leaves its routes at the peers.
 	return errors.Join(err, endProcesses(ns))
 }
 
