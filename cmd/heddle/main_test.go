@@ -18,6 +18,7 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/overlay"
+	"heddle/internal/services"
 	"heddle/internal/store/storetest"
 )
 
@@ -31,7 +32,7 @@ const (
 
 func TestMain(m *testing.M) {
 	storetest.BeMember()
-	if len(os.Args) > 1 && os.Args[1] == overlay.WireguardCommand { // an agent starts it without its environment
+	if len(os.Args) > 1 && slices.Contains([]string{overlay.WireguardCommand, services.SpeakerCommand}, os.Args[1]) { // an agent starts it without its environment
 		main()
 		os.Exit(0)
 	}

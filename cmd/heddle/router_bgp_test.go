@@ -230,8 +230,8 @@ func TestRouterBGP(t *testing.T) {
 	}
 	e.agents[i].kill()
 	for _, b := range e.birds {
-		if !pings(t, b.ns, "10.0.0.33", "-I", b.address) || b.route("10.0.0.0/24") == "" {
-			t.Errorf("without an agent %s does not reach the machine, or has lost its route", b.address)
+		if b.route("10.0.0.0/24") == "" {
+			t.Errorf("without an agent %s has lost its route", b.address)
 		}
 	}
 	e.agents[i] = start(t, e.hosts[i].ns, e.hosts[i].agent()...)

@@ -25,7 +25,23 @@ func speakerCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("socket of agents: %w: the agent starts this command with it", err)
 			}
-			return bgp.ServeRouter(cmd.Context(), bgp.RouterOptions{Listener: listener, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+			return bgp.ServeRouter(cmd.Context(), bgp.RouterOptions{Listener: listener, Log: slog.New(slog.NewTextHandler(boundedLog{os.Stderr}, nil))})
 		},
 	}
+}
+
+// maxSpeakerLog bounds the file that a speaker logs to, bytes.
+const maxSpeakerLog = 1 << 20
+
+// boundedLog is a log file that begins anew when it is large: nothing rotates it.
+type boundedLog struct{ file *os.File }
+
+// Write implements io.Writer.
+func (b boundedLog) Write(line []byte) (int, error) {
+	if info, err := b.file.Stat(); err == nil && info.Mode().IsRegular() && info.Size() > maxSpeakerLog {
+		if err := b.file.Truncate(0); err != nil {
+			return 0, err
+		}
+	}
+	return b.file.Write(line)
 }

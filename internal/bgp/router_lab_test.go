@@ -58,8 +58,6 @@ type testRouter struct {
 	peers  map[netip.Addr]routerbgp.Peer
 	last   routerbgp.Report
 	fulls  int
-	ended  error
-	begun  chan struct{}
 }
 
 // router makes a machine with a speaker in AS 64512, which has no neighbours yet.

@@ -34,6 +34,10 @@ func checkAttributes(r neutron.Resource, data object) error {
 		known = append(known, forwardedFloatingIP)
 	case neutron.FirewallLogs:
 		known = append(known, loggingResource, loggingResourceID)
+	case neutron.BGPSpeakers:
+		known = append(known, deletedPeers)
+	case neutron.BGPPeers:
+		known = append(known, peerSpeaker)
 	}
 	if _, err := data.object(known...); err != nil {
 		return err
@@ -73,6 +77,10 @@ func (w *world) create(k *kind, id string, data object) error {
 		return w.createRouter(k, id, data)
 	case neutron.FirewallLogs:
 		return w.createFirewallLog(k, id, data)
+	case neutron.BGPSpeakers:
+		return w.createBGPSpeaker(k, id, data)
+	case neutron.BGPPeers:
+		return w.createBGPPeer(k, id, data)
 	}
 	v, err := w.newValues(k, id, data)
 	if err != nil {
@@ -171,9 +179,19 @@ func cloneFields(o object) map[string]any {
 
 // update changes an object.
 func (w *world) update(k *kind, id string, data object) error {
-	if k.Resource == neutron.Routers {
+	switch k.Resource {
+	case neutron.Routers:
 		return w.updateRouter(k, id, data)
+	case neutron.BGPSpeakers:
+		return w.updateBGPSpeaker(k, id, data)
+	case neutron.BGPPeers:
+		data = withoutFields(data, peerSpeaker)
 	}
+	return w.change(k, id, data)
+}
+
+// change changes an object by what a client of the API would send.
+func (w *world) change(k *kind, id string, data object) error {
 	stored, err := k.show(id)
 	if err != nil {
 		return err

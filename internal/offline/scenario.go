@@ -201,7 +201,7 @@ func (sec *section) find(n node) (string, error) {
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
 	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "lbaas_v1", "lbaas_v2", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
-		"firewall_groups", "firewall_logs", "tap_services", "tap_flows"},
+		"firewall_groups", "firewall_logs", "bgp", "tap_services", "tap_flows"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
@@ -228,7 +228,7 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
 		{"firewalls", s.addFirewall},
 		{"firewall_groups", s.addFirewallGroup}, {"firewall_logs", s.addFirewallLog},
-		{"tap_services", s.tapServices.adder(s)}, {"tap_flows", s.tapFlows.adder(s)},
+		{"bgp", s.addBGP}, {"tap_services", s.tapServices.adder(s)}, {"tap_flows", s.tapFlows.adder(s)},
 	} {
 		list, err := o.get(part.name).list()
 		if err != nil {
@@ -420,6 +420,8 @@ func (s *scenario) update(n node) error {
 		return s.updateBalancer(n)
 	case o.has("host"):
 		return s.updateHost(n)
+	case o.has("bgp"):
+		return s.updateBGP(n)
 	case o.has("firewall_log"):
 		return s.updateFirewallLog(n)
 	case o.has("firewall"): // before those that it names
@@ -447,7 +449,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, firewall_log, trunk, tap_flow, lb or host")
+	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, firewall_log, trunk, tap_flow, bgp, lb or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

@@ -188,12 +188,31 @@ func (l *lines) router(v *topology.View, r *topology.Router) {
 	for _, id := range r.RouteIDs {
 		l.route(v.Routes[id])
 	}
+	l.bgp(v, r)
 	for _, filter := range []struct{ name, id string }{
-		{"before routing", r.InboundFilterID}, {"forward", r.ForwardChainID}, {"after routing", r.OutboundFilterID},
+		{"redirect", r.LocalRedirectChainID}, {"before routing", r.InboundFilterID}, {"forward", r.ForwardChainID}, {"after routing", r.OutboundFilterID},
 	} {
 		if c := v.Chains[filter.id]; c != nil {
 			l.add("    %s: chain %s", filter.name, c.Name)
 		}
+	}
+}
+
+// bgp writes the BGP of a router. Passwords are not for the eyes of people.
+func (l *lines) bgp(v *topology.View, r *topology.Router) {
+	if r.ASNumber == 0 {
+		return
+	}
+	l.add("    BGP: AS %d", r.ASNumber)
+	for _, id := range r.BgpPeerIDs {
+		p, password := v.BgpPeers[id], ""
+		if p.Password != "" {
+			password = ", with a password"
+		}
+		l.add("      peer %s %s, AS %d%s", p.ID, p.Address, p.ASNumber, password)
+	}
+	for _, id := range r.BgpNetworkIDs {
+		l.add("      announces %s", v.BgpNetworks[id].Subnet)
 	}
 }
 

@@ -137,7 +137,8 @@ func (s *step) check() error {
 	}
 	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
 		neutron.Routers, neutron.FloatingIPs, neutron.PortForwardings, neutron.NDPProxies, neutron.FirewallGroupRules, neutron.FirewallGroupPolicies, neutron.FirewallGroups,
-		neutron.Trunks, neutron.LoggingResources, neutron.FirewallLogs, neutron.TapServices, neutron.TapFlows} {
+		neutron.Trunks, neutron.LoggingResources, neutron.FirewallLogs, neutron.TapServices, neutron.TapFlows,
+		neutron.BGPSpeakers, neutron.BGPPeers} {
 		if r.Name() == s.typ {
 			return checkAttributes(r, s.data)
 		}

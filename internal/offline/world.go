@@ -118,6 +118,8 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.AddressGroups, s.AddressGroups()),
 		kindOf(w, tables.TapServices, s.TapServices()),
 		kindOf(w, tables.TapFlows, s.TapFlows()),
+		kindOf(w, tables.BGPSpeakers, s.BGPSpeakers().Operations),
+		kindOf(w, tables.BGPPeers, s.BGPPeers()),
 	} {
 		kinds[k.Name()] = k
 	}

@@ -111,6 +111,10 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			x.keyed = append(x.keyed, c.ID)
 		case schema.MemberHealths.Name():
 			net.bump(applyHealth(net.world, c))
+		case schema.LearnedRoutes.Name():
+			before, _ := c.Old.(*topology.LearnedRoutes)
+			after, _ := c.New.(*topology.LearnedRoutes)
+			net.bump(net.world.ApplyLearnedRoutes(before, after))
 		case schema.TunnelKeys.Name():
 			x.keyed = append(x.keyed, c.ID)
 		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():

@@ -3,6 +3,7 @@ package services
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"reflect"
@@ -84,7 +85,9 @@ func (r *runner) serveRouting(ctx context.Context, ns *hostnet.Namespace, net *h
 	g.routes.abandon()
 	g.lostAt = time.Now()
 	g.publish(err.Error())
-	return err
+	// One that takes no plans, say since it is of another version, would be adopted again. Killed,
+	// it leaves its routes at the peers.
+	return errors.Join(err, endProcesses(ns))
 }
 
 // step has the speaker carry out the container's definition, and follows it until that changes or

@@ -284,6 +284,16 @@ func TestRouting(t *testing.T) {
 	})
 	r.waitUp(id)
 
+	t.Log("a speaker that cannot be adopted")
+	pid = r.speakerPID(host)
+	host.stop()
+	if err := os.Remove(filepath.Join(host.dir, "services", plan.NamespacePrefix(topology.ContainerBGP)+r.container[:11], speakerSocket)); err != nil {
+		t.Fatal(err)
+	}
+	host.start()
+	l.wait("the speaker to be replaced", func() bool { now := r.speakerPID(host); return now != 0 && now != pid })
+	r.waitUp(id)
+
 	t.Log("a host is lost")
 	other := l.hosts[0]
 	if host == other {

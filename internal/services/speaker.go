@@ -158,6 +158,7 @@ func (p *speakerProcess) start() error {
 	defer out.Close()
 	cmd := exec.Command(p.program, SpeakerCommand)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = p.dir, out, out, []*os.File{inherited}
+	cmd.Env = []string{}                                 // its settings are in its plans; the agent's may hold secrets
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C for the agent is not for it
 	if err := p.ns.Do(cmd.Start); err != nil {
 		return fmt.Errorf("start the BGP speaker: %w", err)

@@ -71,6 +71,8 @@ type BgpSession struct {
 type BgpLink struct {
 	PortID  string         `json:"portId"`
 	Subnets []netip.Prefix `json:"subnets"` // masked, IPv4, in order
+	// Addresses are the router's own there, in order; they are no next hops.
+	Addresses []netip.Addr `json:"addresses"`
 	// Tenant reports whether these are networks of machines, for which no routes may be learned,
 	// nor for parts of them.
 	Tenant bool `json:"tenant,omitempty"`

@@ -174,6 +174,9 @@ func simulated(snap *records.Snap, at entry, frame []byte) *flow.TraceAnswer {
 	for st := range schema.HostStates.All(snap) {
 		world.ApplyHostState(st.HostID, st)
 	}
+	for l := range schema.LearnedRoutes.All(snap) {
+		world.ApplyLearnedRoutes(nil, l)
+	}
 	d := simulate.NewSimulator(world).Run(simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
 	a := flow.Answer(d)
 	return &a

@@ -154,6 +154,7 @@ func (x *RouterBGP) links() []topology.BgpLink {
 		for _, a := range l.addresses() {
 			if a.ip.Is4() {
 				link.Subnets = append(link.Subnets, a.subnet.CIDR.Masked())
+				link.Addresses = append(link.Addresses, a.ip)
 			}
 		}
 		if len(link.Subnets) == 0 {
@@ -161,6 +162,7 @@ func (x *RouterBGP) links() []topology.BgpLink {
 		}
 		slices.SortFunc(link.Subnets, neutron.ComparePrefixes)
 		link.Subnets = slices.Compact(link.Subnets)
+		slices.SortFunc(link.Addresses, netip.Addr.Compare)
 		all = append(all, link)
 	}
 	slices.SortFunc(all, func(a, b topology.BgpLink) int { return cmp.Compare(a.PortID, b.PortID) })

@@ -19,6 +19,7 @@ const (
 	jump
 	translate // by NAT; then the rule's action
 	invalid   // not understood by this version: drops
+	redirect  // to the port of the rule; only in the redirect chain of a router
 	ended     // the decision holds why
 )
 
@@ -47,6 +48,7 @@ type rule struct {
 	order  order
 	verb   verb
 	target *chain // of a jump
+	to     *port  // of a redirect
 	nat    *translation
 }
 
@@ -189,6 +191,8 @@ func (w *World) compileRule(c *chain, from *topology.Rule, r *rule) {
 	case r.verb == jump:
 		r.target = hold(w.chains, from.JumpChainID)
 		r.target.jumpers.add(c)
+	case r.verb == redirect:
+		r.to = hold(w.ports, from.TargetPortID)
 	case from.Type == topology.NAT && r.verb != invalid:
 		if r.nat = compileTranslation(from, r.verb); r.nat == nil {
 			r.verb = invalid
@@ -204,6 +208,8 @@ func verbOf(r *topology.Rule) verb {
 	switch {
 	case r.Type == topology.Jump && r.JumpChainID != "":
 		return jump
+	case r.Type == topology.L2Transform && r.Action == topology.Redirect && r.TargetPortID != "":
+		return redirect
 	case r.Type != topology.Literal && r.Type != topology.NAT:
 		return invalid
 	}
@@ -226,6 +232,9 @@ func (w *World) releaseRule(c *chain, r *rule) {
 	if r.target != nil {
 		r.target.jumpers.remove(c)
 		release(w.chains, r.target)
+	}
+	if r.to != nil {
+		release(w.ports, r.to)
 	}
 	for _, g := range []*group{r.srcGroup, r.dstGroup} {
 		if g != nil {

@@ -58,7 +58,7 @@ func (f *filters) apply(device, direction string, c *chain) verb {
 		f.note(c, v, by, r)
 	}
 	switch v {
-	case drop, reject, invalid: // a bridge and its ports answer nothing to what they reject
+	case drop, reject, redirect, invalid: // a bridge and its ports answer nothing to what they reject
 		f.dec.denied(device, direction, by, r)
 		return v
 	case ended:

@@ -86,6 +86,9 @@ func (s *Simulator) preRouting(p *port) {
 	case stopped:
 		return
 	case untouched:
+		if s.redirected(r) {
+			return
+		}
 		v = s.filters.apply(r.id, "in", r.in)
 	}
 	switch {
@@ -101,7 +104,7 @@ func (s *Simulator) preRouting(p *port) {
 	case f.DstIP.Is6() && (f.DstIP.IsLinkLocalUnicast() || f.SrcIP.IsLinkLocalUnicast()):
 		s.dec.drop(r.id, fmt.Sprintf("packets from %v to %v do not leave their link", f.SrcIP, f.DstIP))
 	default:
-		s.take(r, r.routes.find(f))
+		s.take(r, s.routeOf(r))
 	}
 }
 
@@ -204,11 +207,11 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 
 // mayCross reports whether a packet may leave its router by port q, and drops it if that is of
 // another address scope than the port by which it came, and its addresses are as they came: what
-// they mean there is not known.
+// they mean there is not known. The program in a service container is the router's own, and knows.
 func (s *Simulator) mayCross(q *port) bool {
 	f, p, came := s.filters.now, s.filters.inPort, &s.way.came
 	from, to := addressScope(p, f.DstIP), addressScope(q, f.DstIP)
-	if p == nil || from == to || f.SrcIP != came.Src || f.DstIP != came.Dst {
+	if p == nil || from == to || p.toContainer() || q.toContainer() || f.SrcIP != came.Src || f.DstIP != came.Dst {
 		return true
 	}
 	s.dec.drop(q.router.id, fmt.Sprintf("packets from %s go to %s only if they are translated", scopeText(from), scopeText(to)))
@@ -309,7 +312,7 @@ func (s *Simulator) local(r *router) {
 			s.sendTo(p, from)
 			return
 		}
-		s.take(r, r.routes.find(reply))
+		s.take(r, s.routeOf(r))
 	})
 }
 

@@ -19,6 +19,9 @@ type router struct {
 	ports     []*port // by id
 	routes    routeTable
 	balancers []*balancer // by id; the first counts
+
+	speakers claims[topology.BgpSpeaker]
+	redirect *chain // of the speaker that counts; nil for none
 }
 
 // excluded returns the hosts at which the router's ports have no home.

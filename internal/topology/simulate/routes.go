@@ -15,9 +15,11 @@ type route struct {
 	claims claims[topology.Route]
 	def    *topology.Route // nil while it is only referred to
 	port   *port
-	owner  *router // named by the definition, of a route without port
-	router *router // whose table it is in
-	dst    netip.Prefix
+	// learned: it is one that hosts report, and no topology.Route of a bundle.
+	learned bool
+	owner   *router // named by the definition, of a route without port
+	router  *router // whose table it is in
+	dst     netip.Prefix
 }
 
 // routeTable finds routes by destination, those of one prefix by weight and id.
@@ -70,7 +72,9 @@ func (w *World) placeRoute(r *route) {
 	if to == nil || r.def == nil || !r.def.DstSubnet.IsValid() {
 		return
 	}
-	w.touchRouter(to)
+	if !r.learned {
+		w.touchRouter(to)
+	}
 	r.router, r.dst = to, r.def.DstSubnet.Masked()
 	t := &to.routes
 	if r.def.BySource {
@@ -95,7 +99,9 @@ func (w *World) unplaceRoute(r *route) {
 	if r.router == nil {
 		return
 	}
-	w.touchRouter(r.router)
+	if !r.learned {
+		w.touchRouter(r.router)
+	}
 	t := &r.router.routes
 	if r.def.BySource {
 		source := r.def.SrcSubnet.Addr()
@@ -163,7 +169,8 @@ func (t *routeTable) defaults(dst netip.Addr) []*route {
 
 // home returns the port behind which source belongs, if packets from there must not come in by
 // port p; nil if they may. The routes of the longest prefix with source tell, usable or not, but
-// none by a port with a default route: what is outside may come in by any way.
+// none by a port with a default route: what is outside may come in by any way. Nor do learned
+// routes tell: the way back need not be the way out.
 func (t *routeTable) home(source netip.Addr, p *port) *port {
 	for _, l := range t.lengths {
 		if l.is4 != source.Is4() {
@@ -173,7 +180,7 @@ func (t *routeTable) home(source netip.Addr, p *port) *port {
 			break
 		}
 		prefix, err := source.Prefix(l.bits)
-		if err != nil || len(t.byDst[prefix]) == 0 {
+		if err != nil || !slices.ContainsFunc(t.byDst[prefix], func(r *route) bool { return !r.learned }) {
 			continue
 		}
 		return t.elsewhere(t.byDst[prefix], source, p)
@@ -189,7 +196,7 @@ func (t *routeTable) elsewhere(routes []*route, source netip.Addr, p *port) (hom
 	}
 	for _, r := range routes {
 		switch q := r.port; {
-		case q == nil:
+		case q == nil || r.learned:
 		case q.sharesLink(p):
 			return nil
 		case home == nil && !outside(q):

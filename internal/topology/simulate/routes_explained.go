@@ -15,6 +15,9 @@ const mostRoutes = 8
 // routeText describes a route that the packet f could take.
 func routeText(rt *route, f *packet.Frame) string {
 	text := fmt.Sprintf("route to %v, weight %d", rt.dst, rt.def.Weight)
+	if rt.learned {
+		text += ", learned by BGP"
+	}
 	switch rt.def.NextHop {
 	case topology.HopPort:
 		if rt.port != nil {

@@ -40,6 +40,7 @@ type World struct {
 	routers    map[string]*router
 	ports      map[string]*port
 	routes     map[string]*route
+	learned    map[learnedKey]*learnedRoute // they are not in routes
 	chains     map[string]*chain
 	groups     map[string]*group
 	portGroups map[string]*portGroup
@@ -86,6 +87,7 @@ func NewWorld(o Options) *World {
 		routers:          map[string]*router{},
 		ports:            map[string]*port{},
 		routes:           map[string]*route{},
+		learned:          map[learnedKey]*learnedRoute{},
 		chains:           map[string]*chain{},
 		groups:           map[string]*group{},
 		portGroups:       map[string]*portGroup{},
@@ -106,7 +108,7 @@ func NewWorld(o Options) *World {
 
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
-	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
+	return len(w.learned)+len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
 		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.mirrors)+len(w.meters.all)+len(w.loggers.all)+
 		len(w.ruleLoggers.resources)+len(w.ruleLoggers.byResource) == 0 && w.balancing.empty()
 }
@@ -130,6 +132,9 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	w.applyDevices(owner, old, b)
 	w.applyFilters(owner, old, b)
 	w.applyBalancers(owner, old, b)
+	changes(old.BgpSpeakers, b.BgpSpeakers, func(s *topology.BgpSpeaker) string { return s.RouterID }, func(id string, _, after *topology.BgpSpeaker) {
+		w.linkRedirect(define(w.routers, id, func(r *router) *claims[topology.BgpSpeaker] { return &r.speakers }, owner, after))
+	})
 	changes(old.Dhcps, b.Dhcps, func(d *topology.Dhcp) string { return d.ID }, func(id string, _, after *topology.Dhcp) {
 		w.linkSubnet(define(w.subnets, id, func(s *subnet) *claims[topology.Dhcp] { return &s.claims }, owner, after))
 	})
