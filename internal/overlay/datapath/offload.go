@@ -75,6 +75,16 @@ func (o Offload) finish(frame []byte, shift int) vnetHeader {
 	return h
 }
 
+// Moved returns the work on the frame after n bytes have come in front of its network header, or
+// have gone from there.
+func (o Offload) Moved(n int) Offload {
+	if o.vnet.flags&vnetNeedsChecksum != 0 {
+		o.vnet.checksumStart += uint16(n)
+		o.vnet.headerLen += uint16(n)
+	}
+	return o
+}
+
 // segmentLen returns the length of the longest IP packet that frame will be cut into.
 func (o Offload) segmentLen(frame []byte) int {
 	_, t, ok := parse(1, frame, len(frame))
