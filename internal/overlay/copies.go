@@ -11,6 +11,7 @@ import (
 type plannedCopy struct {
 	out     datapath.Output
 	rewrite *flow.Rewrite // nil: the headers that the packet came with
+	framing flow.Framing
 }
 
 // Packets of which each has to be copied by the agent, since no flow can: a port has copiesAtOnce
@@ -26,7 +27,7 @@ func (d *decider) addCopies() {
 	for i := range p.decision.Copies {
 		c := &p.decision.Copies[i]
 		if out, ok := d.e.reach(&c.Output); ok {
-			p.copies = append(p.copies, plannedCopy{out, c.Rewrite})
+			p.copies = append(p.copies, plannedCopy{out, c.Rewrite, c.Framing})
 		} else {
 			p.copiesLost++
 		}
@@ -81,9 +82,11 @@ func (h *handler) sendCopies(port *localPort, p *plan, u *datapath.Upcall) {
 	}
 	sent := 0
 	for _, c := range p.copies {
-		frame, err := h.rewritten(c.rewrite, u)
+		inside := content(p.decision, &c.framing, u)
+		frame, err := h.rewritten(c.rewrite, inside)
 		if err == nil {
-			err = h.dp.Send(c.out, frame, u.Offload)
+			wrapped := c.framing.Wrap(frame)
+			err = h.dp.Send(c.out, wrapped, inside.Offload.Moved(len(wrapped)-len(frame)))
 		}
 		if err == nil {
 			sent++

@@ -123,6 +123,7 @@ type decider struct {
 type plan struct {
 	decision   *flow.Decision
 	outputs    []datapath.Output // one for each of the decision's outputs that can be reached now
+	framings   []flow.Framing    // of the outputs
 	peers      []peer            // other hosts that have to know of the packet's connection
 	lost       int               // outputs that cannot be reached now
 	copies     []plannedCopy
@@ -154,7 +155,7 @@ func (e *engine) newTrial() *decider {
 func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simulate.Input) *plan {
 	e, p := d.e, &d.plan
 	in.PortID, in.HostID, in.State = port.id, e.host, liveState{e, d.trial}
-	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], copies: p.copies[:0], limits: p.limits[:0],
+	*p = plan{outputs: p.outputs[:0], framings: p.framings[:0], peers: p.peers[:0], copies: p.copies[:0], limits: p.limits[:0],
 		flow: datapath.Flow{Tags: p.flow.Tags[:0], Copies: p.flow.Copies[:0]}}
 	e.net.mu.RLock()
 	defer e.net.mu.RUnlock()
@@ -166,7 +167,7 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 			p.lost++
 			continue
 		}
-		p.outputs = append(p.outputs, out)
+		p.outputs, p.framings = append(p.outputs, out), append(p.framings, o.Framing)
 		if o.HostID != e.host {
 			to := e.peer(o.HostID)
 			to.tunnel = cmp.Or(out.Tunnel, to.tunnel)
@@ -288,7 +289,7 @@ func (e *engine) reach(o *flow.Output) (datapath.Output, bool) {
 // and packets of which some outputs cannot be reached, are decided one by one.
 func (p *plan) cacheable() bool {
 	d := p.decision
-	if !d.Cacheable || len(p.outputs) > 1 || len(p.limits) > datapath.MaxLimits || p.lost > 0 && len(p.outputs) > 0 || !p.copiesCacheable() {
+	if !d.Cacheable || !plain(d) || len(p.outputs) > 1 || len(p.limits) > datapath.MaxLimits || p.lost > 0 && len(p.outputs) > 0 || !p.copiesCacheable() {
 		return false
 	}
 	// A Forward without an output waits for an interface or a tunnel: an error meanwhile. So that

@@ -124,6 +124,7 @@ func (h *handler) sendAll(port *localPort, p *plan, u *datapath.Upcall) {
 	if len(p.outputs) == 0 {
 		return
 	}
+	u = content(p.decision, &p.framings[0], u)
 	frame, err := h.rewritten(p.decision.Rewrite, u)
 	if err != nil {
 		h.count.drop(dropMalformed)
@@ -134,8 +135,12 @@ func (h *handler) sendAll(port *localPort, p *plan, u *datapath.Upcall) {
 		return
 	}
 	h.meters.pass(p.decision.Meters, u.Length)
-	for _, out := range p.outputs {
-		h.send(port, out, frame, u)
+	for i, out := range p.outputs {
+		if how := &p.framings[i]; how.PopVLAN || how.PushVLAN != 0 || how.Encap != nil {
+			h.sendWrapped(port, out, how, frame, u)
+		} else {
+			h.send(port, out, frame, u)
+		}
 	}
 }
 

@@ -27,8 +27,9 @@ type port struct {
 	names   *port   // the port that def.PeerID names
 	namedBy []*port // by id
 	routes  []*route
-	locals  []*localIP   // that it stands for, by id
-	mirrors *attachments // nil for none
+	locals  []*localIP                // that it stands for, by id
+	mirrors *attachments              // nil for none
+	remotes map[packet.MAC]netip.Addr // of a VTEP: learned entries of the peering table
 	listed  listing
 }
 
@@ -40,7 +41,8 @@ type listing struct {
 }
 
 // Bound reports whether a port is one of a network or router and bound to a host: a localnet port
-// to each that carries its physical network, alive or not.
+// to each that carries its physical network, alive or not. What comes by a VTEP may come in at any
+// host, and goes to the VTEPs in the peering table alone.
 func (w *World) Bound(portID, deviceID, hostID string) bool {
 	p := w.ports[portID]
 	if p == nil || p.def == nil || p.deviceID() != deviceID {
@@ -48,6 +50,10 @@ func (w *World) Bound(portID, deviceID, hostID string) bool {
 	}
 	if h := w.hosts[hostID]; p.isLocalnet() && h != nil && h.def != nil {
 		return slices.Contains(h.def.PhysicalNetworks, p.def.PhysicalNetwork)
+	}
+	if g, ok := p.joins(); ok && g.def.VTEP() {
+		h := w.hosts[hostID]
+		return h != nil && h.def != nil
 	}
 	return slices.Contains(p.def.HostIDs(), hostID)
 }
@@ -212,12 +218,22 @@ func (w *World) linkPortTo(p *port) {
 	if def.NetworkID == "" && def.RouterID != "" {
 		p.router = hold(w.routers, def.RouterID)
 		p.router.ports = insertPort(p.router.ports, p)
+		if def.VTEP() {
+			p.router.vteps = insertPort(p.router.vteps, p)
+		}
 	} else {
 		p.network = hold(w.networks, def.NetworkID)
 		p.network.ports = insertPort(p.network.ports, p)
 		if def.PhysicalNetwork != "" && def.HostID == "" && def.PeerID == "" {
 			p.physical = hold(w.physicals, def.PhysicalNetwork)
 			p.network.localnets = insertPort(p.network.localnets, p)
+		}
+		if def.PeerID != "" {
+			p.network.joints = insertPort(p.network.joints, p)
+		}
+		if def.InVLAN() {
+			p.network.vlans = insertPort(p.network.vlans, p)
+			w.touchNetwork(p.network)
 		}
 	}
 	if def.HostID != "" {
@@ -244,9 +260,15 @@ func (w *World) linkPortTo(p *port) {
 func (w *World) unlinkPortFrom(p, old *port) {
 	if old.router != nil {
 		old.router.ports = removePort(old.router.ports, p)
+		old.router.vteps = removePort(old.router.vteps, p)
 	}
 	if old.network != nil {
 		old.network.ports = removePort(old.network.ports, p)
+		old.network.joints = removePort(old.network.joints, p)
+		if old.def.InVLAN() {
+			old.network.vlans = removePort(old.network.vlans, p)
+			w.touchNetwork(old.network)
+		}
 	}
 	if old.physical != nil {
 		old.network.localnets = removePort(old.network.localnets, p)
