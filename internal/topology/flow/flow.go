@@ -38,6 +38,7 @@ type Output struct {
 	// LocalIP and RemoteIP are the tunnel addresses of the ingress host and of HostID in their
 	// common zone; invalid if they are one host, or not both are known.
 	LocalIP, RemoteIP netip.Addr
+	Framing
 }
 
 // Copy is a delivery of a copy of the packet for a mirror. It is sent whatever becomes of the
@@ -347,6 +348,9 @@ type Decision struct {
 
 	// Rewrite is nil if the packet leaves as it came in. It holds for all Outputs.
 	Rewrite *Rewrite
+	// Decap is set if the packet is a VXLAN packet to one of our VTEPs, and Rewrite and Outputs are
+	// about the frame inside.
+	Decap *Decap
 	// NATs are the stored translations that the packet used, for as long as flows are in use.
 	NATs []NATKey
 	// NewNATs are the translations to store, and to send to the outputs' hosts, before the packet

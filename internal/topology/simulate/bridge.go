@@ -26,6 +26,8 @@ func (s *Simulator) bridge(n *network) {
 		return
 	}
 	switch {
+	case len(n.vlans) > 0:
+		s.trunk(n)
 	case f.ARPOp != 0 && f.VLANs == 0 && s.arp(n):
 	case f.IsND() && f.VLANs == 0 && s.neighbourDiscovery(n):
 	case s.localIP(n):
@@ -47,22 +49,30 @@ const table = 0
 // learnSource takes a reference to the source address, unless that is seeded at this very port or a
 // router's.
 func (s *Simulator) learnSource(n *network) {
-	if s.filters.generated || s.filters.inPort != s.ingress {
+	p := s.filters.inPort
+	switch {
+	case s.filters.generated:
+		return
+	case s.way.wrap.inner:
+		if g, ok := p.joins(); !ok || !g.def.VTEP() || s.way.routed {
+			return
+		}
+	case p != s.ingress:
 		return // from a router
 	}
-	e := n.macs[keyOf(table, s.frame.Src)]
-	if e != nil && e.top == s.ingress && len(e.seeds) > 0 || n.routerPort(s.frame.Src) != nil {
+	e := n.macs[keyOf(s.tableOf(n), s.origin.Src)]
+	if e != nil && e.top == p && len(e.seeds) > 0 || n.routerPort(s.origin.Src) != nil {
 		return
 	}
-	s.learnAt(n, s.ingress)
+	s.learnAt(n, p)
 }
 
 // learnAt notes that the source address is behind a port.
 func (s *Simulator) learnAt(n *network, p *port) {
-	s.learn = flow.Learned{NetworkID: n.id, VLAN: table, MAC: s.frame.Src, PortID: p.id}
+	s.learn = flow.Learned{NetworkID: n.id, VLAN: s.tableOf(n), MAC: s.origin.Src, PortID: p.id}
 	s.dec.Learn = &s.learn
 	if s.dec.explain {
-		s.dec.say(n.id, "learn: "+s.frame.Src.String()+" is behind port "+p.id)
+		s.dec.say(n.id, "learn: "+s.origin.Src.String()+" is behind port "+p.id)
 	}
 }
 
@@ -118,6 +128,15 @@ func (s *Simulator) flood(n *network, why string) {
 	}
 	copies, passed := 0, 0
 	for _, p := range n.ports {
+		if s.floodsJoint(n, p) {
+			copies++
+			before := len(s.dec.Outputs) + len(s.dec.Emit)
+			s.branch(func() { s.head(p); s.leave(n) })
+			if len(s.dec.Outputs)+len(s.dec.Emit) > before {
+				passed++
+			}
+			continue
+		}
 		if !s.floods(n, p) {
 			continue
 		}
@@ -129,7 +148,7 @@ func (s *Simulator) flood(n *network, why string) {
 	}
 	if copies == 0 {
 		s.dec.drop(n.id, "flooded ("+why+"), but the network has no other bound port"+cutOff)
-	} else if d := &s.dec; passed == 0 && !d.aside {
+	} else if d := &s.dec; passed == 0 && !d.aside && len(d.Drops) > 0 {
 		d.Verdict, d.Device = flow.Drop, n.id
 		d.Reason = fmt.Sprintf("flooded (%s), but none of %d ports took it; the first: port %s: %s", why, copies, d.Drops[0].Device, d.Drops[0].Reason)
 	}

@@ -147,9 +147,9 @@ func (t *tracker) fragKey() flow.FragKey {
 	return flow.FragKey{Src: f.SrcIP, Dst: f.DstIP, Proto: f.FragProto, ID: f.FragID, Device: t.device}
 }
 
-// remember sets what a packet leaves behind that goes out with the headers of now into a device:
+// remember sets what a packet leaves behind that goes out with the headers of now into devices:
 // connection keys, a datagram's ports.
-func (t *tracker) remember(now *packet.Frame, device string) {
+func (t *tracker) remember(now *packet.Frame, devices []string) {
 	d, f := t.dec, t.frame
 	if f.Frag == packet.FragFirst {
 		t.firstFrag = t.fragKey()
@@ -165,15 +165,18 @@ func (t *tracker) remember(now *packet.Frame, device string) {
 		return
 	}
 	in := d.Lookup
-	reply := flow.ConnKey{Src: now.DstIP, Dst: now.SrcIP, Proto: now.Proto, Device: device}
-	reply.DstPort, reply.SrcPort = connPorts(now)
 	in.Ingress = true
-	d.NewConns = append(d.NewConns, reply, in)
-	if t.dec.explain {
-		text := "connection: remembered, its replies will pass"
-		if device != in.Device {
-			text += " (" + keyText(reply) + ")"
+	for _, device := range devices {
+		reply := flow.ConnKey{Src: now.DstIP, Dst: now.SrcIP, Proto: now.Proto, Device: device}
+		reply.DstPort, reply.SrcPort = connPorts(now)
+		d.NewConns = append(d.NewConns, reply)
+		if t.dec.explain {
+			text := "connection: remembered, its replies will pass"
+			if device != in.Device {
+				text += " (" + keyText(reply) + ")"
+			}
+			t.dec.say(device, text)
 		}
-		t.dec.say(device, text)
 	}
+	d.NewConns = append(d.NewConns, in)
 }

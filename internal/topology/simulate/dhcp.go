@@ -172,7 +172,7 @@ func (r *responder) subnetOptions() {
 		r.reply.Set(packet.OptSubnetMask, binary.BigEndian.AppendUint32(nil, mask))
 		r.reply.Set(packet.OptBroadcast, binary.BigEndian.AppendUint32(nil, broadcast))
 	}
-	r.reply.Set(packet.OptInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(r.world.mtu(r.net.InterfaceMTU))))
+	r.reply.Set(packet.OptInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(r.world.mtuOn(r.net.NetworkID, r.net.InterfaceMTU))))
 	gateway := r.net.DefaultGateway
 	if gateway != nil && !gateway.Is4() {
 		gateway = nil
@@ -245,7 +245,7 @@ func (r *responder) mostMessage() int {
 	const headers = 20 + 8
 	most := leastMessage
 	if v, ok := r.request.Option(packet.OptMaxMessageSize); ok && len(v) == 2 {
-		most = max(most, min(int(binary.BigEndian.Uint16(v)), r.world.mtu(r.net.InterfaceMTU)))
+		most = max(most, min(int(binary.BigEndian.Uint16(v)), r.world.mtuOn(r.net.NetworkID, r.net.InterfaceMTU)))
 	}
 	return most - headers
 }
@@ -260,6 +260,23 @@ func (w *World) mtu(mtu int) int {
 		mtu = min(mtu, w.underlayMTU)
 	}
 	return min(mtu, 0xffff)
+}
+
+// mtuOn is mtu in a network. Frames to machines behind a VTEP have another outer header.
+func (w *World) mtuOn(networkID string, mtu int) int {
+	mtu = w.mtu(mtu)
+	n := w.networks[networkID]
+	if n == nil {
+		return mtu
+	}
+	if _, g := n.joint(); g == nil || !g.def.VTEP() {
+		return mtu
+	}
+	most := w.defaultMTU - packet.VXLANOverheadV4
+	if w.underlayMTU > 0 {
+		most = w.underlayMTU
+	}
+	return min(mtu, most-packet.VXLANOverheadV4)
 }
 
 // extraOptions adds the options of one host, which override all others.

@@ -327,7 +327,7 @@ func (r *responder6) option(name, value string) {
 // mostMessage returns the size of the largest message that the link takes whole.
 func (r *responder6) mostMessage() int {
 	const headers = 40 + 8
-	return max(minMTU6, r.world.mtu(r.leases[0].net.InterfaceMTU)) - headers
+	return max(minMTU6, r.world.mtuOn(r.leases[0].net.NetworkID, r.leases[0].net.InterfaceMTU)) - headers
 }
 
 // minMTU6 is the least MTU of a link with IPv6 (RFC 8200 §5).

@@ -46,7 +46,7 @@ func (s *Simulator) answerFor(n *network, target netip.Addr, asker packet.MAC, f
 		s.dec.say(n.id, "answer: "+target.String()+" is at "+mac.String())
 	}
 	s.noteAsker(n, asker, target)
-	s.answer(s.ingress, frame(mac))
+	s.reply(n, frame(mac))
 	return true
 }
 
@@ -173,6 +173,6 @@ func (s *Simulator) defendProxied(n *network) (done bool) {
 	if s.dec.explain {
 		s.dec.say(n.id, "answer to all: "+target.String()+" is at "+mac.String())
 	}
-	s.answer(s.ingress, packet.NeighborAdvert(packet.MulticastMAC(allNodes), mac, allNodes, target, 0))
+	s.reply(n, packet.NeighborAdvert(packet.MulticastMAC(allNodes), mac, allNodes, target, 0))
 	return true
 }

@@ -18,6 +18,8 @@ type network struct {
 	ports      []*port // by id; whether they are bound or not
 	routers    []*port // by id: the ports of routers that ports of the network are linked with
 	localnets  []*port // by id
+	joints     []*port // by id: those that name a peer
+	vlans      []*port // by id: those in a VLAN, of a trunk
 	lan        *lan    // nil without a localnet port
 	macs       map[macKey]*macEntry
 	neighbours map[netip.Addr]*neighbour
@@ -69,6 +71,11 @@ func (n *network) behind(m packet.MAC) *port {
 	}
 	if e := n.macs[keyOf(table, m)]; e != nil {
 		return e.top
+	}
+	if j, g := n.joint(); j != nil && g.def.InVLAN() && g.network != nil {
+		if e := g.network.macs[keyOf(g.def.VlanID, m)]; e != nil && e.top.network == g.network {
+			return j // a machine on the trunk
+		}
 	}
 	return nil
 }

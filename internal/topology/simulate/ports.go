@@ -27,8 +27,9 @@ type port struct {
 	names   *port   // the port that def.PeerID names
 	namedBy []*port // by id
 	routes  []*route
-	locals  []*localIP   // that it stands for, by id
-	mirrors *attachments // nil for none
+	locals  []*localIP                // that it stands for, by id
+	mirrors *attachments              // nil for none
+	remotes map[packet.MAC]netip.Addr // of a VTEP: learned entries of the peering table
 	listed  listing
 }
 
@@ -212,12 +213,22 @@ func (w *World) linkPortTo(p *port) {
 	if def.NetworkID == "" && def.RouterID != "" {
 		p.router = hold(w.routers, def.RouterID)
 		p.router.ports = insertPort(p.router.ports, p)
+		if def.VTEP() {
+			p.router.vteps = insertPort(p.router.vteps, p)
+		}
 	} else {
 		p.network = hold(w.networks, def.NetworkID)
 		p.network.ports = insertPort(p.network.ports, p)
 		if def.PhysicalNetwork != "" && def.HostID == "" && def.PeerID == "" {
 			p.physical = hold(w.physicals, def.PhysicalNetwork)
 			p.network.localnets = insertPort(p.network.localnets, p)
+		}
+		if def.PeerID != "" {
+			p.network.joints = insertPort(p.network.joints, p)
+		}
+		if def.InVLAN() {
+			p.network.vlans = insertPort(p.network.vlans, p)
+			w.touchNetwork(p.network)
 		}
 	}
 	if def.HostID != "" {
@@ -244,9 +255,15 @@ func (w *World) linkPortTo(p *port) {
 func (w *World) unlinkPortFrom(p, old *port) {
 	if old.router != nil {
 		old.router.ports = removePort(old.router.ports, p)
+		old.router.vteps = removePort(old.router.vteps, p)
 	}
 	if old.network != nil {
 		old.network.ports = removePort(old.network.ports, p)
+		old.network.joints = removePort(old.network.joints, p)
+		if old.def.InVLAN() {
+			old.network.vlans = removePort(old.network.vlans, p)
+			w.touchNetwork(old.network)
+		}
 	}
 	if old.physical != nil {
 		old.network.localnets = removePort(old.network.localnets, p)

@@ -136,7 +136,7 @@ func (n *network) advertisement(w *World) (a Advertisement, ok bool) {
 	a = Advertisement{Router: responderMAC, RouterAdvert: packet.RouterAdvert{DNSLifetime: routerLifetime}}
 	for _, s := range n.subnets6 {
 		if s.def.Enabled && s.def.RAMode != "" {
-			if mtu := uint32(w.mtu(s.def.InterfaceMTU)); a.MTU == 0 || mtu < a.MTU {
+			if mtu := uint32(w.mtuOn(s.def.NetworkID, s.def.InterfaceMTU)); a.MTU == 0 || mtu < a.MTU {
 				a.MTU = mtu
 			}
 			addSubnet(&a.RouterAdvert, s.def)

@@ -17,14 +17,22 @@ var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // router is the way of a packet into a router (midonet-simulation §8).
 func (s *Simulator) router(p *port) {
 	r := p.router
+	if p.def.VTEP() {
+		s.encapsulate(p)
+		return
+	}
 	var from *port
 	if s.way.devices > 1 {
 		from = p.peer()
 	}
 	s.dec.touch(r.id, from)
-	s.changeHeaders()
 	f := s.filters.now
-	s.way.came, s.nat.device = s.headers(), r.id
+	if r.def != nil && len(r.vteps) > 0 && f.VLANs == 0 && f.Dst == p.def.PortMAC && p.def.AdminStateUp && r.def.AdminStateUp && s.decapsulate(p) {
+		return
+	}
+	s.changeHeaders()
+	f = s.filters.now
+	s.way.came, s.nat.device = s.comingHeaders(), r.id
 	switch {
 	case r.def == nil:
 		s.dec.errorDrop(r.id, "the router is not known")
@@ -55,11 +63,22 @@ func (s *Simulator) router(p *port) {
 
 // changeHeaders notes that the packet may leave with other headers than it came in with.
 func (s *Simulator) changeHeaders() {
+	if s.way.wrap.encap != nil {
+		return // the VXLAN packet is made as it leaves
+	}
 	if !s.filters.generated && !s.way.routed {
-		s.routed = s.frame
-		s.filters.now = &s.routed
+		s.change()
 	}
 	s.way.routed = true
+}
+
+// comingHeaders are those with which the packet comes into a router.
+func (s *Simulator) comingHeaders() flow.Rewrite {
+	if s.way.wrap.encap == nil {
+		return s.headers()
+	}
+	f := s.filters.now
+	return flow.Rewrite{SrcMAC: f.Src, DstMAC: f.Dst, Src: f.SrcIP, Dst: f.DstIP, SrcPort: f.TpSrc, DstPort: f.TpDst}
 }
 
 // routerFilter applies a filter of a router or of its port, which answers what it rejects.
@@ -179,7 +198,9 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 			return
 		}
 		f.TTL--
-		s.way.hops++
+		if s.way.wrap.encap == nil {
+			s.way.hops++
+		}
 		if len(s.world.meters.all) > 0 {
 			s.meter(r, p, q)
 		}
@@ -292,12 +313,18 @@ func (s *Simulator) local(r *router) {
 		s.dec.errorDrop(r.id, f.DstIP.String()+" is an address of the router, which answers nothing but pings")
 		return
 	}
+	if s.way.wrap.encap != nil {
+		s.dec.errorDrop(r.id, f.DstIP.String()+" is an address of the router, which is no VTEP there")
+		return
+	}
 	request := bytes.Clone(s.way.raw)
 	w := s.headers()
-	if s.in.WireLen > len(request) || w.Apply(request, false) != nil {
+	if s.in.WireLen > len(s.in.Frame) || w.Apply(request, false) != nil {
 		s.dec.errorDrop(r.id, "the echo request is not at hand as a whole")
 		return
 	}
+	how := s.framing()
+	request = how.Wrap(request)
 	if s.dec.explain {
 		s.dec.say(r.id, "answers the echo request to "+f.DstIP.String())
 	}
@@ -374,7 +401,7 @@ var (
 // by which it came into the router and as it came in there.
 func (s *Simulator) complain(c complaint) {
 	p := s.filters.inPort
-	if s.filters.generated || p == nil || p.router == nil || p.isBroadcast(s.way.came.Dst) {
+	if s.filters.generated || s.way.wrap.encap != nil || p == nil || p.router == nil || p.isBroadcast(s.way.came.Dst) {
 		return
 	}
 	h, source := c.v4, p.addressFor(s.way.came.Src)
@@ -388,7 +415,8 @@ func (s *Simulator) complain(c complaint) {
 	if s.way.came.Apply(frame, false) != nil {
 		return
 	}
-	answer, err := h.About(frame, source, p.def.PortMAC)
+	how := s.framing()
+	answer, err := h.About(how.Wrap(frame), source, p.def.PortMAC)
 	if err != nil {
 		return // such a packet is not answered
 	}

@@ -17,6 +17,8 @@ type router struct {
 	forward *chain
 
 	ports     []*port // by id
+	vteps     []*port // by id: those that are the ends of VXLAN tunnels
+	remotes   map[remoteKey]claims[topology.RemoteMacEntry]
 	routes    routeTable
 	balancers []*balancer // by id; the first counts
 }

@@ -3,6 +3,7 @@ package simulate
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
@@ -47,9 +48,12 @@ type Simulator struct {
 	in    Input
 	dec   record
 
-	frame   packet.Frame // as it came in
-	routed  packet.Frame // the same with the headers that routers gave it
-	own     packet.Frame // the virtual network's own, in answer
+	frame   packet.Frame  // as it came in
+	routed  packet.Frame  // the same with the headers that routers gave it
+	own     packet.Frame  // the virtual network's own, in answer
+	carried packet.Frame  // the frame inside a VXLAN packet, as that came in
+	outer   packet.Frame  // the VXLAN packet around the frame, made by a router
+	origin  *packet.Frame // that by which the decision is keyed: frame, or carried
 	ingress *port
 	here    *host // of the ingress port
 	arrival arrival
@@ -57,6 +61,7 @@ type Simulator struct {
 	tracker tracker
 	nat     translator
 	way     way
+	exits   []string // ids of the devices by which the packet has left for good
 
 	unkeyed bool // it rests on more than flow keys and touched ports
 	asking  bool // CanAsk is running: every neighbour but the asker is known
@@ -78,7 +83,7 @@ type way struct {
 	came    flow.Rewrite // its headers when it came into the router that it is in
 	turned  bool         // it comes into the router by the port by which it has left it
 	entry   *port        // the port by which it came from a router into the network that it is in
-	exit    string       // id of the device that it left for good
+	wrap    wrapping
 }
 
 // maxDevices is the number of devices at which a packet is taken to go round in circles.
@@ -125,7 +130,7 @@ func (s *Simulator) walk() {
 		}
 		s.explainLimits(p, false)
 		s.filters.reset(&s.frame, p)
-		s.way.quote = s.frame.Quote
+		s.way.quote, s.tracker.device = s.frame.Quote, s.scopeAt(p)
 		if p.network == nil || p.isLocalnet() || !s.dhcp(p) && !s.dhcp6(p) && !s.routerSolicitation(p) {
 			s.enter(p)
 		}
@@ -148,7 +153,8 @@ func (s *Simulator) reset(in Input) {
 	s.dec.reset(in.Explain)
 	s.frame.EtherType = 0
 	s.ingress, s.here, s.unkeyed, s.asking = nil, nil, false, false
-	s.way = way{raw: in.Frame}
+	s.way, s.exits = way{raw: in.Frame}, s.exits[:0]
+	s.origin, s.tracker.frame = &s.frame, &s.frame
 	s.filters.usedPorts, s.filters.usedTOS = false, false
 	s.tracker.reset(in.State)
 	s.nat.state, s.nat.device, s.nat.unsure = in.State, "", false
@@ -160,7 +166,8 @@ func (s *Simulator) conclude() {
 	switch {
 	case len(d.Outputs) > 0:
 		d.Verdict, d.Reason, d.Device = flow.Forward, "", ""
-		s.tracker.remember(s.filters.now, s.way.exit)
+		now, _ := s.content()
+		s.tracker.remember(now, s.exits)
 		if s.way.routed {
 			s.rewrite = s.headers()
 			d.Rewrite = &s.rewrite
@@ -183,12 +190,19 @@ func (s *Simulator) conclude() {
 	for _, a := range d.lookups {
 		d.Touched = append(d.Touched, a.String())
 	}
+	if d.Decap != nil {
+		d.Decap.InnerTouched = slices.Clone(d.Touched)
+		d.Touched = append(d.Touched[:0], d.Decap.Touched...)
+		for _, id := range d.Decap.InnerTouched {
+			d.touch(id, nil)
+		}
+	}
 	d.Cacheable = s.cacheable()
 }
 
 // cacheable reports whether the headers of flow keys alone decide.
 func (s *Simulator) cacheable() bool {
-	f := &s.frame
+	f := s.origin
 	if s.unkeyed || s.nat.unsure || s.filters.usedTOS || s.dec.Verdict == flow.Consumed || s.dec.Verdict == flow.Postponed || !f.IsIP() {
 		return false
 	}
@@ -206,8 +220,8 @@ func (s *Simulator) cacheable() bool {
 
 // headers are those with which the packet leaves.
 func (s *Simulator) headers() flow.Rewrite {
-	f := s.filters.now
-	w := flow.Rewrite{SrcMAC: f.Src, DstMAC: f.Dst, Src: f.SrcIP, Dst: f.DstIP, Hops: s.way.hops}
+	f, hops := s.content()
+	w := flow.Rewrite{SrcMAC: f.Src, DstMAC: f.Dst, Src: f.SrcIP, Dst: f.DstIP, Hops: hops}
 	w.SrcPort, w.DstPort = connPorts(f)
 	if f.IsICMPError() && f.Quote != s.way.quote {
 		q := &f.Quote
@@ -242,6 +256,9 @@ func (s *Simulator) enter(p *port) {
 	case s.mistagged(p):
 	case s.filters.pass(p.id, "in", p.in):
 		s.copyAt(p, topology.PostInFilter)
+		if p.def.InVLAN() {
+			s.pushTag(p)
+		}
 		s.bridge(n)
 	}
 }
@@ -276,6 +293,8 @@ func (s *Simulator) leave(n *network) bool {
 		return s.emit(p)
 	case p.peer() == nil || p.peer().def == nil:
 		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
+	case p.isLink():
+		s.cross(p)
 	case p.peer().router == nil:
 		s.dec.errorDrop(p.id, "the port is linked with one of another network")
 	default:
@@ -323,23 +342,36 @@ func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) boo
 		}
 		out.LocalIP, out.RemoteIP = local, remote
 	}
-	s.way.exit = p.deviceID()
 	switch {
 	case s.filters.generated:
 		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: out, Frame: s.rewritten(s.headers())})
 	case s.dec.copying:
+		out.Framing = s.framing()
 		s.dec.addCopy(out, s.ownHeaders())
 	default:
+		out.Framing = s.framing()
 		s.dec.Outputs = append(s.dec.Outputs, out)
+		s.noteExit(p)
 	}
 	if s.dec.explain {
-		if s.way.routed {
+		if s.way.routed || s.way.wrap != (wrapping{}) {
 			text += ": " + describe(s.filters.now)
 		}
 		s.dec.say(p.id, "out "+text)
 	}
 	s.explainLimits(p, true)
 	return true
+}
+
+// noteExit notes the device by which the packet leaves for good.
+func (s *Simulator) noteExit(p *port) {
+	exit := p.deviceID()
+	if scope := s.way.wrap.scope; scope != "" {
+		exit = scope
+	}
+	if !slices.Contains(s.exits, exit) {
+		s.exits = append(s.exits, exit)
+	}
 }
 
 func hostName(h *host) string {
@@ -378,12 +410,13 @@ func (s *Simulator) copyAnswer(p *port, frame []byte) {
 
 // rewritten returns the packet, which is whole, with other headers.
 func (s *Simulator) rewritten(w flow.Rewrite) []byte {
-	if !s.way.routed {
-		return s.way.raw
+	frame := s.way.raw
+	if s.way.routed {
+		frame = bytes.Clone(frame)
+		if err := w.Apply(frame, false); err != nil {
+			s.dec.warn("cannot rewrite a packet: " + err.Error())
+		}
 	}
-	frame := bytes.Clone(s.way.raw)
-	if err := w.Apply(frame, false); err != nil {
-		s.dec.warn("cannot rewrite a packet: " + err.Error())
-	}
-	return frame
+	how := s.framing()
+	return how.Wrap(frame)
 }

@@ -157,6 +157,9 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	changes(old.LocalIPs, b.LocalIPs, func(l *topology.LocalIP) string { return l.ID }, func(_ string, before, after *topology.LocalIP) {
 		w.setLocalIP(before, after)
 	})
+	changes(old.RemoteMacEntries, b.RemoteMacEntries, func(e *topology.RemoteMacEntry) string { return e.ID }, func(_ string, before, after *topology.RemoteMacEntry) {
+		w.setRemote(owner, before, after)
+	})
 	w.applyMirrors(owner, old, b)
 	w.setDhcpHosts(owner, old.DhcpHosts, b.DhcpHosts)
 	return w.end()
