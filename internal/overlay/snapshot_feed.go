@@ -3,6 +3,7 @@ package overlay
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -16,7 +17,7 @@ func tables(host string) []snapshot.Table {
 	requests := schema.TraceRequests.Source()
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
 	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
-		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, schema.MemberHealths, requests}
+		schema.LearnedMACs, schema.LearnedNeighbours, schema.LearnedRemotes, schema.NATBlocks, schema.MemberHealths, requests}
 }
 
 // feed brings the agent's parts to each new snapshot of the store.
@@ -111,6 +112,8 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			x.keyed = append(x.keyed, c.ID)
 		case schema.MemberHealths.Name():
 			net.bump(applyHealth(net.world, c))
+		case schema.LearnedRemotes.Name():
+			net.bump(applyRemote(net.world, c, versionOf(u.Next, c.Source, c.ID)))
 		case schema.TunnelKeys.Name():
 			x.keyed = append(x.keyed, c.ID)
 		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
@@ -122,6 +125,21 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 		}
 	}
 	return x
+}
+
+// applyRemote applies what servers have read in another VTEP's database. Records below another key
+// than theirs are a host's, and count for nothing.
+func applyRemote(w *simulate.World, c *snapshot.Changed, version uint64) (affected []string) {
+	if !strings.HasPrefix(c.ID, topology.RemoteHolder+"/") {
+		return nil
+	}
+	if old, ok := c.Old.(*topology.LearnedRemote); ok && old != nil {
+		affected = w.ForgetRemote(*old)
+	}
+	if l, ok := c.New.(*topology.LearnedRemote); ok && l != nil {
+		affected = append(affected, w.LearnRemote(*l, version)...)
+	}
+	return affected
 }
 
 func (f *feed) blocksChanged(changed []*snapshot.Changed, s *snapshot.Snapshot, first bool) {

@@ -41,7 +41,8 @@ type listing struct {
 }
 
 // Bound reports whether a port is one of a network or router and bound to a host: a localnet port
-// to each that carries its physical network, alive or not.
+// to each that carries its physical network, alive or not. What comes by a VTEP may come in at any
+// host, and goes to the VTEPs in the peering table alone.
 func (w *World) Bound(portID, deviceID, hostID string) bool {
 	p := w.ports[portID]
 	if p == nil || p.def == nil || p.deviceID() != deviceID {
@@ -49,6 +50,10 @@ func (w *World) Bound(portID, deviceID, hostID string) bool {
 	}
 	if h := w.hosts[hostID]; p.isLocalnet() && h != nil && h.def != nil {
 		return slices.Contains(h.def.PhysicalNetworks, p.def.PhysicalNetwork)
+	}
+	if g, ok := p.joins(); ok && g.def.VTEP() {
+		h := w.hosts[hostID]
+		return h != nil && h.def != nil
 	}
 	return slices.Contains(p.def.HostIDs(), hostID)
 }
