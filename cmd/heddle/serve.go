@@ -32,6 +32,7 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
+	"heddle/internal/vtep"
 )
 
 // serveConfig holds the settings of a server, as given by flags, environment and file.
@@ -255,7 +256,7 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis co
 		control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
 		control.NewDomains(s.control, s.replica, s.log.With("part", "domains")),
 		control.NewNetworkSharing(s.control, s.replica, s.log.With("part", "network sharing")),
-		s.newScheduler(),
+		s.newScheduler(), s.newGateways(),
 		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
 		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
 	return s.addDNSUpdates()
@@ -266,6 +267,12 @@ func (s *server) newScheduler() task.Task {
 	scheduler := services.NewScheduler(services.SchedulerOptions{DB: s.db, Store: s.store, Objects: s.replica, Log: s.log.With("part", "scheduler")})
 	s.metrics.Register(scheduler.Metrics)
 	return scheduler
+}
+
+// newGateways returns the task that drives the switches of gateway devices.
+func (s *server) newGateways() task.Task {
+	name, _ := os.Hostname() // without one the agents list lacks it
+	return vtep.New(vtep.Options{Store: s.store, Objects: s.replica, Server: name, Log: s.log.With("part", "gateways")})
 }
 
 // addAPIs adds the APIs: identity, Neutron if it is served, and the operators'.

@@ -175,7 +175,7 @@ func (s schedule[T, V]) agents(ctx context.Context, c neutron.Caller, id string)
 	for h := range schema.Hosts.All(snap) {
 		_, scheduled := s.table.Peek(snap, schema.ScheduledID(id, h.ID))
 		if (all || scheduled) && !slices.Contains(s.excluded(object), h.ID) {
-			found = append(found, agent{schema.AgentID(h.ID, s.function), h, s.function})
+			found = append(found, agent{id: schema.AgentID(h.ID, s.function), host: h, function: s.function})
 		}
 	}
 	return slices.Collect(agents{s.Service}.answers(snap, found)), nil

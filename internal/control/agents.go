@@ -34,19 +34,25 @@ func (s agents) list(ctx context.Context, c neutron.Caller, q neutron.Query) (it
 	var found []agent
 	for h := range schema.Hosts.All(snap) {
 		for _, f := range schema.AgentFunctions(snap, h.ID) {
-			if a := (agent{schema.AgentID(h.ID, f), h, f}); q.InRange(a.id) && among(q.IDs, a.id) {
+			if a := (agent{id: schema.AgentID(h.ID, f), host: h, function: f}); q.InRange(a.id) && among(q.IDs, a.id) {
 				found = append(found, a)
 			}
+		}
+	}
+	for d := range schema.GatewayDevices.All(snap) {
+		if d.Managed() && q.InRange(d.ID) && among(q.IDs, d.ID) {
+			found = append(found, agent{id: d.ID, gateway: d})
 		}
 	}
 	return s.answers(snap, found), nil
 }
 
-// agent is one function of a host.
+// agent is one function of a host, or the connection to the switch of a gateway device.
 type agent struct {
 	id       string
 	host     *topology.Host
 	function schema.AgentFunction
+	gateway  *neutron.GatewayDevice
 }
 
 // answers returns agents in order of their ids.
@@ -63,11 +69,17 @@ func (s agents) answers(r records.Reader, found []agent) iter.Seq[*neutron.Agent
 
 // find finds an agent that the caller may see.
 func (s agents) find(r records.Reader, c neutron.Caller, id string) (agent, error) {
-	h, f, ok := schema.HostOfAgent(r, id)
-	if !ok || !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
+	if !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
 		return agent{}, neutron.Agents.NotFound(id)
 	}
-	return agent{id, h, f}, nil
+	if d, ok := managedDevice(r, id); ok {
+		return agent{id: id, gateway: d}, nil
+	}
+	h, f, ok := schema.HostOfAgent(r, id)
+	if !ok {
+		return agent{}, neutron.Agents.NotFound(id)
+	}
+	return agent{id: id, host: h, function: f}, nil
 }
 
 // show returns one agent.
@@ -90,6 +102,9 @@ func (s agents) update(ctx context.Context, c neutron.Caller, id string, v neutr
 		a, err := s.find(o.tx, c, id)
 		if err != nil {
 			return nil, err
+		}
+		if a.gateway != nil {
+			return nil, invalid("agent %s is the switch of a gateway device: change the device", id)
 		}
 		if _, err := schema.Hosts.Need(o.tx, a.host.ID); err != nil {
 			return nil, neutron.Agents.NotFound(id)
@@ -116,6 +131,9 @@ func (s agents) delete(ctx context.Context, c neutron.Caller, id string, _ *int6
 	if err != nil {
 		return err
 	}
+	if agent.AgentType == gatewayAgentType {
+		return conflict("AgentInUse", "Agent %s goes when its gateway device does.", id)
+	}
 	return conflict("AgentInUse", "Agent %s goes when its host does. Remove the host: heddle host remove %s.", id, agent.Host)
 }
 
@@ -126,6 +144,9 @@ func agentUp(r records.Reader, hostID string, f schema.AgentFunction) bool {
 }
 
 func (s agents) answer(r records.Reader, a agent) *neutron.AgentView {
+	if a.gateway != nil {
+		return s.gatewayAgent(r, a.gateway)
+	}
 	h := a.host
 	v := &neutron.AgentView{ID: a.id, Binary: "heddle-agent", Host: h.Name, AdminStateUp: true}
 	switch a.function {

@@ -23,6 +23,7 @@ type attachment struct {
 	Trunk     bool   // the interface carries subports too
 	MovesTo   string // the host for which frames go on to where the interface is missing; or ""
 	Limits    datapath.PortLimits
+	VTEP      datapath.VTEP // of a port that has no interface on any host
 }
 
 // attachments make the interfaces of bound ports ports of the datapath, as they appear, and report
@@ -62,6 +63,14 @@ func (a *attachments) Found(context.Context) (map[string]attachment, error) {
 	}
 	found := map[string]attachment{}
 	for _, p := range a.engine.dp.Ports() {
+		if isVTEP(p.VTEP) {
+			if a.isPlaced(p.Name) {
+				found[p.Name] = attachment{VTEP: p.VTEP}
+			} else {
+				found[p.Name] = attachment{} // of an earlier agent
+			}
+			continue
+		}
 		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey, VLAN: p.VLAN, Trunk: p.Trunk, Limits: p.Limits}
 		if p.Localnet {
 			att.Localnet = a.localnet(p.Name)
@@ -76,6 +85,9 @@ func (a *attachments) Found(context.Context) (map[string]attachment, error) {
 
 // Set attaches the port to its interface, or waits for the interface to appear.
 func (a *attachments) Set(_ context.Context, id string, want attachment) error {
+	if isVTEP(want.VTEP) {
+		return a.attachVTEP(id, want)
+	}
 	if want.Interface == "" {
 		return a.forward(id, want)
 	}
@@ -249,7 +261,8 @@ func (a *attachments) Delete(_ context.Context, id string) error {
 }
 
 func (a *attachments) rebind(before, after []topology.Port, o *Options) {
-	was, is := portsByID(before, o.serves), portsByID(after, o.serves)
+	serves := func(p *topology.Port) bool { return o.serves(p) || isVTEP(vtepOf(p)) }
+	was, is := portsByID(before, serves), portsByID(after, serves)
 	a.mu.Lock()
 	for id := range was {
 		delete(a.wanted, id)
@@ -265,6 +278,10 @@ func (a *attachments) rebind(before, after []topology.Port, o *Options) {
 		}
 	}
 	for id, p := range is {
+		if v := vtepOf(p); isVTEP(v) {
+			a.reconciler.Want(id, attachment{VTEP: v})
+			continue
+		}
 		want := attachment{Interface: o.interfaceOf(p), TunnelKey: p.TunnelKey, VLAN: p.VlanID, Trunk: p.Trunk}
 		if p.MovedFrom() == o.HostID {
 			want.MovesTo = p.HostID

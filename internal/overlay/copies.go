@@ -11,7 +11,7 @@ import (
 type plannedCopy struct {
 	out     datapath.Output
 	rewrite *flow.Rewrite // nil: the headers that the packet came with
-	framing flow.Framing
+	inner   bool          // of what is inside a packet for a VTEP
 }
 
 // Packets of which each has to be copied by the agent, since no flow can: a port has copiesAtOnce
@@ -27,7 +27,7 @@ func (d *decider) addCopies() {
 	for i := range p.decision.Copies {
 		c := &p.decision.Copies[i]
 		if out, ok := d.e.reach(&c.Output); ok {
-			p.copies = append(p.copies, plannedCopy{out, c.Rewrite, c.Framing})
+			p.copies = append(p.copies, plannedCopy{out, c.Rewrite, c.Inner})
 		} else {
 			p.copiesLost++
 		}
@@ -52,8 +52,8 @@ func (p *plan) headers() *flow.Rewrite {
 // headers with which the packet came or leaves. Those that it has in between two routers, and no
 // longer when it leaves, only the agent can give it.
 func (p *plan) copiesCacheable() bool {
-	if len(p.copies) > datapath.MaxCopies {
-		return false
+	if len(p.copies) > datapath.MaxCopies || p.decision.Decap != nil && len(p.copies)+p.copiesLost > 0 {
+		return false // those of a packet for a VTEP may be of the packet or of what is inside
 	}
 	leaves := p.headers()
 	for _, c := range p.copies {
@@ -82,11 +82,13 @@ func (h *handler) sendCopies(port *localPort, p *plan, u *datapath.Upcall) {
 	}
 	sent := 0
 	for _, c := range p.copies {
-		inside := content(p.decision, &c.framing, u)
-		frame, err := h.rewritten(c.rewrite, inside)
+		of := u
+		if c.inner {
+			of = unpacked(p.decision, u)
+		}
+		frame, err := h.rewritten(c.rewrite, of)
 		if err == nil {
-			wrapped := c.framing.Wrap(frame)
-			err = h.dp.Send(c.out, wrapped, inside.Offload.Moved(len(wrapped)-len(frame)))
+			err = h.dp.Send(c.out, frame, of.Offload)
 		}
 		if err == nil {
 			sent++

@@ -142,6 +142,8 @@ func (a *Agent) figures() []telemetry.Value {
 		telemetry.Gauge.Of("heddle_overlay_physical_networks", "Physical networks that this host carries.", len(carried)),
 		telemetry.Gauge.Of("heddle_overlay_homes", "MAC addresses that this host stands for on physical networks.", a.engine.net.homeCount()),
 		telemetry.Counter.Of("heddle_overlay_kernel_physical_in_total", "Frames from physical networks, to many or to addresses that this host stands for.", int(kernel.PhysicalIn)),
+		telemetry.Counter.Of("heddle_overlay_kernel_vtep_in_total", "VXLAN packets for VTEPs of the virtual network, unpacked by flows.", int(kernel.VTEPIn)),
+		telemetry.Counter.Of("heddle_overlay_kernel_vtep_out_total", "Frames that VTEPs of the virtual network have packed.", int(kernel.VTEPOut)),
 		telemetry.Counter.Of("heddle_overlay_kernel_tunnelled_in_total", "Frames from other hosts for a port here.", int(kernel.TunnelledIn)))
 	for network := range a.opts.Physical {
 		f = append(f, telemetry.Flag("heddle_overlay_physical_network_carried", "1 while this host carries a physical network: its interface is there and has a carrier.", carried[network] != "").With("network", network))

@@ -123,7 +123,6 @@ type decider struct {
 type plan struct {
 	decision   *flow.Decision
 	outputs    []datapath.Output // one for each of the decision's outputs that can be reached now
-	framings   []flow.Framing    // of the outputs
 	peers      []peer            // other hosts that have to know of the packet's connection
 	lost       int               // outputs that cannot be reached now
 	copies     []plannedCopy
@@ -131,7 +130,11 @@ type plan struct {
 	limits     []datapath.Limit // of the packet
 	cached     bool
 	flow       datapath.Flow // its tags were read with the decision
-	brief      bool          // cached for errorKept only
+	// entered: the packet was for a VTEP. entry is the flow that unpacks such packets; flow is that
+	// of what is inside, if cached.
+	entered bool
+	entry   datapath.Flow
+	brief   bool // cached for errorKept only
 }
 
 // peer is a host that state is sent to, by a tunnel or, while that is 0, not yet.
@@ -155,8 +158,8 @@ func (e *engine) newTrial() *decider {
 func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simulate.Input) *plan {
 	e, p := d.e, &d.plan
 	in.PortID, in.HostID, in.State = port.id, e.host, liveState{e, d.trial}
-	*p = plan{outputs: p.outputs[:0], framings: p.framings[:0], peers: p.peers[:0], copies: p.copies[:0], limits: p.limits[:0],
-		flow: datapath.Flow{Tags: p.flow.Tags[:0], Copies: p.flow.Copies[:0]}}
+	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], copies: p.copies[:0], limits: p.limits[:0],
+		flow: datapath.Flow{Tags: p.flow.Tags[:0], Copies: p.flow.Copies[:0]}, entry: datapath.Flow{Tags: p.entry.Tags[:0]}}
 	e.net.mu.RLock()
 	defer e.net.mu.RUnlock()
 	p.decision = d.sim.Run(in)
@@ -167,7 +170,7 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 			p.lost++
 			continue
 		}
-		p.outputs, p.framings = append(p.outputs, out), append(p.framings, o.Framing)
+		p.outputs = append(p.outputs, out)
 		if o.HostID != e.host {
 			to := e.peer(o.HostID)
 			to.tunnel = cmp.Or(out.Tunnel, to.tunnel)
@@ -179,6 +182,15 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 	}
 	d.addLimits()
 	d.addCopies()
+	if decap := p.decision.Decap; decap != nil {
+		inner := e.inside(decap, in)
+		if keyed = keyed && inner.Port != 0; keyed && decap.Cacheable {
+			d.describeEntry(key)
+		}
+		if keyed {
+			key, keyed = inner.Key()
+		}
+	}
 	p.cached = keyed && p.cacheable()
 	if p.cached {
 		d.describe(key)
@@ -269,7 +281,7 @@ func (p *plan) hosts() []string {
 // port that moves is reached where it is attached, if that is here.
 func (e *engine) reach(o *flow.Output) (datapath.Output, bool) {
 	if p := e.net.portByID[o.PortID]; p != nil && (o.HostID == e.host || p.localnet == "") {
-		return datapath.Output{Port: p.number}, true
+		return datapath.Output{Port: p.number, Framing: framingOf(&o.Framing)}, true
 	}
 	host, remote := o.HostID, o.RemoteIP
 	if host == e.host {
@@ -282,14 +294,14 @@ func (e *engine) reach(o *flow.Output) (datapath.Output, bool) {
 		remote = e.net.tunnelIP[host]
 	}
 	t, ok := e.under.Tunnel(remote)
-	return datapath.Output{Tunnel: t, TunnelKey: o.TunnelKey}, ok
+	return datapath.Output{Tunnel: t, TunnelKey: o.TunnelKey, Framing: framingOf(&o.Framing)}, ok
 }
 
 // cacheable reports whether one flow, with one output or none, can stand for the decision. Floods,
 // and packets of which some outputs cannot be reached, are decided one by one.
 func (p *plan) cacheable() bool {
 	d := p.decision
-	if !d.Cacheable || !plain(d) || len(p.outputs) > 1 || len(p.limits) > datapath.MaxLimits || p.lost > 0 && len(p.outputs) > 0 || !p.copiesCacheable() {
+	if !d.Cacheable || len(p.outputs) > 1 || len(p.limits) > datapath.MaxLimits || p.lost > 0 && len(p.outputs) > 0 || !p.copiesCacheable() {
 		return false
 	}
 	// A Forward without an output waits for an interface or a tunnel: an error meanwhile. So that
@@ -313,10 +325,15 @@ func (d *decider) describe(key datapath.Key) {
 		p.flow.Rewrite = &d.rewrite
 	}
 	p.describeCopies()
-	if len(p.flow.Limits)+len(p.flow.Copies) > 0 {
+	if p.flow.Out.Framing != (datapath.Framing{}) {
+		room -= 2
+	} else if len(p.flow.Limits)+len(p.flow.Copies) > 0 {
 		room--
 	}
 	touched, tags := p.decision.Touched, p.flow.Tags
+	if decap := p.decision.Decap; decap != nil {
+		touched = decap.InnerTouched
+	}
 	if p.brief || p.copiesLost > 0 || len(touched) > room {
 		tags = d.e.dp.AppendTags(tags, datapath.SlotAll)
 	}

@@ -75,6 +75,9 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 	h.recordLogged(d)
 	h.remember(port, p)
 	s := h.learnFrom(port, d)
+	if p.entered && len(p.copies)+p.copiesLost == 0 {
+		h.installEntry(p)
+	}
 	if p.cached {
 		h.install(p, s)
 	}
@@ -124,23 +127,22 @@ func (h *handler) sendAll(port *localPort, p *plan, u *datapath.Upcall) {
 	if len(p.outputs) == 0 {
 		return
 	}
-	u = content(p.decision, &p.framings[0], u)
+	u = unpacked(p.decision, u)
 	frame, err := h.rewritten(p.decision.Rewrite, u)
 	if err != nil {
 		h.count.drop(dropMalformed)
 		return
+	}
+	if p.decision.Decap != nil {
+		port = nil
 	}
 	if len(p.limits) > 0 && !h.dp.Admit(p.limits, frame, u.Offload) {
 		h.count.drop(dropLimit)
 		return
 	}
 	h.meters.pass(p.decision.Meters, u.Length)
-	for i, out := range p.outputs {
-		if how := &p.framings[i]; how.PopVLAN || how.PushVLAN != 0 || how.Encap != nil {
-			h.sendWrapped(port, out, how, frame, u)
-		} else {
-			h.send(port, out, frame, u)
-		}
+	for _, out := range p.outputs {
+		h.send(port, out, frame, u)
 	}
 }
 
@@ -162,11 +164,14 @@ func (h *handler) warn(fault string) {
 	}
 }
 
-// send sends the frame that came as u on, or answers its sender that it is too big.
+// send sends the frame that came as u on, or answers its sender that it is too big, unless that is
+// behind a VTEP: from is nil.
 func (e *engine) send(from *localPort, out datapath.Output, frame []byte, u *datapath.Upcall) {
 	err := e.dp.Send(out, frame, u.Offload)
 	var big *datapath.TooBigError
 	switch {
+	case errors.As(err, &big) && from == nil:
+		e.count.drop(dropTooBig)
 	case errors.As(err, &big):
 		e.answerTooBig(from, u, big.MTU)
 	case err != nil:
@@ -289,9 +294,23 @@ func (h *handler) install(p *plan, s *sighting) {
 	h.recheckMissing(records)
 }
 
+// installEntry has the datapath unpack later packets like the one of the plan.
+func (h *handler) installEntry(p *plan) {
+	f := &installed{key: p.entry.Key, at: h.clock()}
+	h.memory.put([]*installed{f})
+	p.entry.Cookie = f.cookie
+	if err := h.dp.Install([]datapath.Flow{p.entry}); err != nil {
+		h.memory.forget([]*installed{f})
+		h.count.refused.Add(1)
+		h.log.Error("cannot install flows", "err", err)
+		return
+	}
+	h.count.installed.Add(1)
+}
+
 // replies decides about a reply to the packet of p: nil if that is uncertain yet.
 func (h *handler) replies(p *plan) *plan {
-	if p.flow.Out.Port == 0 || p.flow.Frag != datapath.Whole || !hasReplies(p.flow.Proto) {
+	if p.flow.Out.Port == 0 || p.flow.Out.Framing != (datapath.Framing{}) || p.flow.Frag != datapath.Whole || !hasReplies(p.flow.Proto) {
 		return nil
 	}
 	from := h.net.port(p.flow.Out.Port)
@@ -367,7 +386,7 @@ func (e *engine) emitOne(m *flow.Emission) {
 
 // tooBig answers a packet whose flow does not carry it.
 func (e *engine) tooBig(port *localPort, u *datapath.Upcall) {
-	if key, ok := u.Key(); ok {
+	if key, ok := u.Key(); ok && !port.vtep {
 		if mtu, ok := e.fits(key); ok {
 			e.answerTooBig(port, u, mtu)
 			return
@@ -399,13 +418,14 @@ func (e *engine) fits(key datapath.Key) (mtu int, ok bool) {
 		return 0, false
 	}
 	if f.Out.Tunnel != 0 {
-		return e.under.fits(f.Out.Tunnel)
+		mtu, ok = e.under.fits(f.Out.Tunnel)
+		return mtu - f.Out.RoomOf(key), ok
 	}
 	p := e.net.port(f.Out.Port)
 	if p == nil || p.mtu == 0 {
 		return 0, false
 	}
-	return p.mtu, true
+	return p.mtu - f.Out.RoomOf(key), true
 }
 
 // receive enters the connections and translations that another host of this virtual network sends.

@@ -43,6 +43,8 @@ type localPort struct {
 	mtu    int // of its interface, bytes
 	// localnet is the network of a localnet port, "" of others.
 	localnet string
+	// vtep: frames inside packets for a VTEP come in there, and nothing leaves by it.
+	vtep bool
 }
 
 // apply changes the topology and stops the flows that it affects.

@@ -122,7 +122,7 @@ func (s *site) connect(interfaces ...neutron.L2GatewayInterface) {
 	standard := func(id string) neutron.Standard { return neutron.Standard{ID: id, Name: id, ProjectID: "p"} }
 	s.update(func(tx *records.Tx) error {
 		segment := 77
-		connection := &neutron.L2GatewayConnection{ID: "connection", ProjectID: "p", L2GatewayID: "gateway", NetworkID: networkID, DeviceID: deviceID, Segment: segment}
+		connection := &neutron.L2GatewayConnection{Standard: standard("connection"), L2GatewayID: "gateway", NetworkID: networkID, DeviceID: deviceID, Segment: segment}
 		for _, put := range []error{
 			schema.Networks.Put(tx, &neutron.Network{Standard: standard(networkID)}),
 			schema.Routers.Put(tx, &neutron.Router{Standard: standard("router")}),

@@ -22,12 +22,13 @@ type Framing struct {
 }
 
 // Encap holds the outer headers of VXLAN packets that a VTEP of the virtual network sends: IPv4
-// without options, which may be fragmented, and UDP to VXLANPort without a checksum.
+// without options, which may be fragmented, and UDP without a checksum.
 type Encap struct {
 	VNI            uint32
 	SrcMAC, DstMAC packet.MAC
 	Src, Dst       netip.Addr // IPv4
 	SrcPort        uint16     // UDP, of one flow always the same
+	DstPort        uint16     // UDP, usually VXLANPort
 	TTL            uint8
 }
 
@@ -95,7 +96,7 @@ func (f *Framing) pack() (g bpfFraming) {
 	}
 	g.Wraps = 1
 	e := &f.Encap
-	b := outerHeaders(g.Outer[:0], outerHeader{dstMAC: e.DstMAC, srcMAC: e.SrcMAC, src: e.Src, dst: e.Dst, ttl: e.TTL, port: VXLANPort})
+	b := outerHeaders(g.Outer[:0], outerHeader{dstMAC: e.DstMAC, srcMAC: e.SrcMAC, src: e.Src, dst: e.Dst, ttl: e.TTL, port: e.DstPort})
 	g.IpSum = foldedSum(b[ethHeaderLen : ethHeaderLen+ipv4HeaderLen])
 	binary.BigEndian.PutUint32(g.Outer[vniOffset:], e.VNI<<8)
 	return g
@@ -111,7 +112,7 @@ func framingOf(g bpfFraming, outerPort uint16) (f Framing) {
 		return f
 	}
 	o := g.Outer[:]
-	f.Encap = Encap{VNI: binary.BigEndian.Uint32(o[vniOffset:]) >> 8, DstMAC: [6]byte(o), SrcMAC: [6]byte(o[6:]), TTL: o[22],
+	f.Encap = Encap{VNI: binary.BigEndian.Uint32(o[vniOffset:]) >> 8, DstMAC: [6]byte(o), SrcMAC: [6]byte(o[6:]), TTL: o[22], DstPort: binary.BigEndian.Uint16(o[36:]),
 		Src: netip.AddrFrom4([4]byte(o[26:])), Dst: netip.AddrFrom4([4]byte(o[30:])), SrcPort: swap16(outerPort)}
 	return f
 }

@@ -44,7 +44,7 @@ func (n *network) vtepPeer(h *host, number int, flags string) *workload {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	framing := datapath.Framing{Encap: datapath.Encap{VNI: vni, SrcMAC: router, DstMAC: far, Src: vtepIP, Dst: peerIP, SrcPort: 50000, TTL: 63}}
+	framing := datapath.Framing{Encap: datapath.Encap{VNI: vni, SrcMAC: router, DstMAC: far, Src: vtepIP, Dst: peerIP, SrcPort: 50000, DstPort: datapath.VXLANPort, TTL: 63}}
 	for _, other := range n.hosts {
 		out := datapath.Output{Port: p.port, Framing: framing}
 		if other != h {

@@ -113,6 +113,8 @@ func (s *Simulator) walk() {
 	switch {
 	case p == nil || p.def == nil:
 		s.dec.errorDrop(in.PortID, "there is no port with this id")
+	case p.def.VTEP():
+		s.comeInside(p)
 	case !p.def.Exterior() && !p.isLocalnet():
 		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
 	case !s.locate(p):

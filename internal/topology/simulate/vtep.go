@@ -194,6 +194,26 @@ func (s *Simulator) unwrap(g *port, vni uint32, offset int, inner []byte) {
 	}
 }
 
+// comeInside sends a frame into the network that a VTEP joins by its port g: what was inside a VXLAN
+// packet that has been unpacked already. It goes where it would go from the packet.
+func (s *Simulator) comeInside(g *port) {
+	s.here, s.ingress = s.world.hosts[s.in.HostID], g
+	if err := packet.DecodeHead(s.in.Frame, s.in.WireLen, &s.frame); err != nil {
+		s.unkeyed = true
+		s.dec.drop(g.id, "VTEP: the frame inside: "+err.Error())
+		return
+	}
+	if s.dec.explain {
+		s.dec.say(g.id, "inside a VXLAN packet: "+describe(&s.frame))
+	}
+	s.filters.reset(&s.frame, g)
+	s.way.quote, s.tracker.device = s.frame.Quote, g.id
+	if n := g.joined(); n != nil {
+		s.tracker.device = n.id
+	}
+	s.land(g)
+}
+
 // vtepFor returns the router's port with a VNI at the address that the packet is for, and drops it if
 // there is none.
 func (s *Simulator) vtepFor(r *router, vni uint32) *port {
