@@ -56,7 +56,7 @@ func (s *Service) agentsOfSpeaker(ctx context.Context, c neutron.Caller, id stri
 	if !ok {
 		return nil, nil
 	}
-	return []*neutron.AgentView{agents{s}.answer(snap, agent{schema.AgentID(host, schema.BGPAgent), h, schema.BGPAgent})}, nil
+	return []*neutron.AgentView{agents{s}.answer(snap, agent{id: schema.AgentID(host, schema.BGPAgent), host: h, function: schema.BGPAgent})}, nil
 }
 
 // hostOfSpeaker returns the host that runs a speaker's container, or "".
