@@ -93,7 +93,7 @@ func (s *Speaker) addSession(session *topology.BgpSession, peers []topology.BgpP
 		Password: p.Password, KeepAlive: p.KeepAlive, HoldTime: p.HoldTime, ConnectRetry: p.ConnectRetry})
 }
 
-// ownAddresses returns the router's IPv4 addresses, in order: those of its links and of its sessions.
+// ownAddresses returns the router's IPv4 addresses, in order: those of its links and sessions.
 func ownAddresses(links []topology.BgpLink, all []netip.Addr) []netip.Addr {
 	for _, l := range links {
 		for _, a := range l.Addresses {
