@@ -13,6 +13,8 @@ const (
 	kindFloatingIP
 	kindFirewall
 	kindFirewallRule
+	kindSpeaker
+	kindPeer
 )
 
 // routerSteps draws steps around two routers, between a tenant's network, an external one and an
@@ -65,12 +67,16 @@ func furnishRouting(t *rapid.T, h *history) {
 		"id": uuidOf(kindFirewall, 0), addRouterIDs: []any{uuidOf(kindRouter, 0)},
 		firewallRuleList: []any{map[string]any{"id": uuidOf(kindFirewallRule, 0), "action": "allow"}},
 	})
+	h.must(t, "create", "bgp_peer", map[string]any{
+		"id": uuidOf(kindPeer, 0), "peer_ip": "10.1.0.6", "remote_as": 65001,
+		peerSpeaker: map[string]any{"id": uuidOf(kindSpeaker, 0), "local_as": 64512, "router_id": uuidOf(kindRouter, 0)},
+	})
 }
 
 // step draws a step, many of which are refused.
 func (r routerSteps) step() (op, typ string, data map[string]any) {
 	op = r.pick("op", "create", "create", "update", "update", "delete").(string)
-	typ = r.pick("type", "port", "port", "router", "router_interface", "router_interface", "floatingip", "floatingip", "firewall", "subnet").(string)
+	typ = r.pick("type", "port", "port", "router", "router_interface", "router_interface", "floatingip", "floatingip", "firewall", "subnet", "bgp_speaker", "bgp_peer", "bgp_peer").(string)
 	switch typ {
 	case "port":
 		i := rapid.IntRange(0, 2).Draw(r.t, "network")
@@ -122,6 +128,23 @@ func (r routerSteps) step() (op, typ string, data map[string]any) {
 		if op == "update" {
 			data[delRouterIDs], data[lastRouter] = []any{r.id(kindRouter)}, rapid.Bool().Draw(r.t, "last")
 		}
+	case "bgp_speaker":
+		data = map[string]any{"id": r.id(kindSpeaker)}
+		if op != "delete" {
+			data["advertise_tenant_networks"] = rapid.Bool().Draw(r.t, "networks")
+		}
+		if op == "create" {
+			data["local_as"], data["router_id"] = 64513, r.id(kindRouter)
+		}
+		if op == "update" && rapid.Bool().Draw(r.t, "loses peers") {
+			data[deletedPeers] = []any{r.id(kindPeer), r.id(kindPeer)}
+		}
+	case "bgp_peer":
+		data = map[string]any{"id": r.id(kindPeer)}
+		if op == "create" {
+			data["peer_ip"], data["remote_as"] = r.pick("peer", "10.0.0.6", "10.1.0.6", "10.2.0.6", "192.0.2.9"), 65001
+			data[peerSpeaker] = map[string]any{"id": r.id(kindSpeaker), "local_as": 64512, "router_id": r.id(kindRouter)}
+		}
 	case "subnet":
 		op, data = "update", map[string]any{"id": r.id(kindSubnet, 3), "gateway_ip": r.pick("gateway", nil, "10.0.0.1", "10.0.0.6", "10.1.0.1", "10.1.0.6")}
 	}
@@ -131,6 +154,8 @@ func (r routerSteps) step() (op, typ string, data map[string]any) {
 // clear deletes what the steps have made, dependants first.
 func (r routerSteps) clear() {
 	for i := range 2 {
+		r.must(r.t, "delete", "bgp_peer", map[string]any{"id": uuidOf(kindPeer, i)})
+		r.must(r.t, "delete", "bgp_speaker", map[string]any{"id": uuidOf(kindSpeaker, i)})
 		r.must(r.t, "delete", "firewall", map[string]any{"id": uuidOf(kindFirewall, i)})
 		r.must(r.t, "delete", "floatingip", map[string]any{"id": uuidOf(kindFloatingIP, i)})
 	}
