@@ -57,7 +57,6 @@ type testRouter struct {
 	routes map[netip.Prefix][]netip.Addr
 	peers  map[netip.Addr]routerbgp.Peer
 	last   routerbgp.Report
-	fulls  int
 }
 
 // router makes a machine with a speaker in AS 64512, which has no neighbours yet.
@@ -130,7 +129,7 @@ func (r *testRouter) connect() {
 	}
 	t.Cleanup(func() { c.Close() })
 	r.mu.Lock()
-	r.conn, r.routes, r.peers, r.fulls = c, map[netip.Prefix][]netip.Addr{}, map[netip.Addr]routerbgp.Peer{}, 0
+	r.conn, r.routes, r.peers = c, map[netip.Prefix][]netip.Addr{}, map[netip.Addr]routerbgp.Peer{}
 	r.mu.Unlock()
 	go r.read(c)
 }
@@ -155,9 +154,6 @@ func (r *testRouter) read(c net.Conn) {
 func (r *testRouter) take(report *routerbgp.Report) {
 	if report.Full {
 		clear(r.routes)
-	}
-	if report.Complete {
-		r.fulls++
 	}
 	for _, x := range report.Routes {
 		if delete(r.routes, x.Dst); len(x.Gateways) > 0 {

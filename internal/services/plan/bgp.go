@@ -74,7 +74,7 @@ func newSpeaker(s *topology.BgpSpeaker, peers []topology.BgpPeer, floating []net
 	}
 	slices.SortFunc(x.Plan.Neighbours, func(a, b routerbgp.Neighbour) int { return a.Address.Compare(b.Address) })
 	slices.SortFunc(x.Unreachable, func(a, b topology.BgpPeer) int { return cmp.Compare(a.ID, b.ID) })
-	x.Plan.Own = x.localAddresses()
+	x.Plan.Own = ownAddresses(s.Links, x.localAddresses())
 	return x
 }
 
@@ -91,6 +91,19 @@ func (s *Speaker) addSession(session *topology.BgpSession, peers []topology.BgpP
 	s.Peers[p.Address] = p.ID
 	s.Plan.Neighbours = append(s.Plan.Neighbours, routerbgp.Neighbour{Address: p.Address, Local: session.LocalAddress, ASNumber: p.ASNumber,
 		Password: p.Password, KeepAlive: p.KeepAlive, HoldTime: p.HoldTime, ConnectRetry: p.ConnectRetry})
+}
+
+// ownAddresses returns the router's IPv4 addresses, in order: those of its links and sessions.
+func ownAddresses(links []topology.BgpLink, all []netip.Addr) []netip.Addr {
+	for _, l := range links {
+		for _, a := range l.Addresses {
+			if a.Is4() {
+				all = append(all, a)
+			}
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 // localAddresses returns the router's addresses that sessions are bound to, in order.

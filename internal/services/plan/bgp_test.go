@@ -25,7 +25,7 @@ func TestSpeaker(t *testing.T) {
 				Announced: []netip.Prefix{prefix("10.0.0.0/24")},
 				Sessions:  []topology.BgpSession{{PeerID: "near", LocalAddress: own}, {PeerID: "far"}, {PeerID: "gone", LocalAddress: own}},
 				Links: []topology.BgpLink{{PortID: "uplink", Subnets: []netip.Prefix{prefix("203.0.113.0/24")}},
-					{PortID: "inner", Subnets: []netip.Prefix{prefix("203.0.113.128/25"), prefix("10.0.0.0/24")}, Tenant: true}}}},
+					{PortID: "inner", Subnets: []netip.Prefix{prefix("203.0.113.128/25"), prefix("10.0.0.0/24")}, Addresses: []netip.Addr{addr("10.0.0.1")}, Tenant: true}}}},
 			BgpPeers: []topology.BgpPeer{{ID: "near", Address: addr("203.0.113.1"), ASNumber: 65001, Password: "x"}, {ID: "far", Address: addr("192.0.2.1"), ASNumber: 65002}}},
 		{Kind: "floating-ip", ID: "f"}: {FloatingAddresses: []topology.FloatingAddress{{RouterID: "r", Address: addr("203.0.113.7")}, {RouterID: "other", Address: addr("203.0.113.8")}}},
 	}
@@ -42,6 +42,9 @@ func TestSpeaker(t *testing.T) {
 	s := all[0].Speaker
 	if want := []netip.Prefix{prefix("10.0.0.0/24"), prefix("203.0.113.7/32")}; !slices.Equal(s.Plan.Networks, want) {
 		t.Errorf("announces %v, want %v", s.Plan.Networks, want)
+	}
+	if want := []netip.Addr{addr("10.0.0.1"), own}; !slices.Equal(s.Plan.Own, want) {
+		t.Errorf("the router's own addresses are %v, want %v", s.Plan.Own, want)
 	}
 	p := s.Plan
 	p.LingerSeconds = 1
