@@ -19,27 +19,29 @@ import (
 
 const testVNI = 77
 
-// vtep connects a network to a router's VTEP, which has the address of the router's gateway.
-type vtep struct {
+// vtepRouter connects a network to a router's VTEP, which has the address of the router's gateway.
+type vtepRouter struct {
 	*routed
-	net    *network
-	device neutron.GatewayDevice
+	net        *network
+	device     neutron.GatewayDevice
+	connection *neutron.L2GatewayConnection
 }
 
-func (r *routed) vtep(name string) *vtep {
+func (r *routed) vtep(name string) *vtepRouter {
 	r.lab.t.Helper()
-	v := &vtep{routed: r, net: r.lab.network(name)}
+	v := &vtepRouter{routed: r, net: r.lab.network(name)}
 	v.device = neutron.GatewayDevice{Standard: neutron.Standard{ID: uuid.NewString()}, Type: neutron.GatewayRouterVTEP, ResourceID: r.router.ID, TunnelIPs: []netip.Addr{r.gatewayIP}}
 	d := translate.GatewayDevice(&v.device)
 	r.lab.put(topology.Owner{Kind: "gateway-device", ID: v.device.ID}, &d)
 	x := &neutron.L2GatewayConnection{Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: v.net.net.ID, DeviceID: v.device.ID, Segment: testVNI}
+	v.connection = x
 	b := translate.L2GatewayConnection(x, &v.device)
 	r.lab.put(topology.Owner{Kind: "l2-gateway-connection", ID: x.ID}, &b)
 	return v
 }
 
 // remote enters an address behind another VTEP.
-func (v *vtep) remote(mac packet.MAC, at netip.Addr) {
+func (v *vtepRouter) remote(mac packet.MAC, at netip.Addr) {
 	v.lab.t.Helper()
 	e := &neutron.RemoteMACEntry{Standard: neutron.Standard{ID: uuid.NewString()}, DeviceID: v.device.ID, MACAddress: mac, VTEPAddress: at, SegmentationID: testVNI}
 	b := translate.RemoteMACEntry(e, &v.device)
@@ -48,7 +50,7 @@ func (v *vtep) remote(mac packet.MAC, at netip.Addr) {
 
 // peer gives a machine of the external network a vxlan device of the kernel, with an address in the
 // VTEP's network, and enters that.
-func (v *vtep) peer(m *machine, ip string, mtu int) {
+func (v *vtepRouter) peer(m *machine, ip string, mtu int) {
 	v.lab.t.Helper()
 	mac := packet.MAC{2, 0, 0, 0, 0x77, byte(m.number)}
 	m.MustIP(v.lab.t, fmt.Sprintf("link add vx0 address %s type vxlan id %d dstport 4789 local %s remote %s noudpcsum", mac, testVNI, m.v4, v.gatewayIP),

@@ -2,7 +2,7 @@
 // §7.4): switches with a database hardware_vtep, spoken to by OVSDB.
 //
 //	Gateways, on the elected server ── one for each managed device ──▶ follower
-//	    store ─▶ segments: networks connected, their MACs ─▶ Edit ──▶ Logical_Switch, *_Remote, bindings
+//	    store ─▶ segments: networks, their MACs ─▶ plan ──▶ Logical_Switch, *_Remote, bindings
 //	    LearnedRemotes, under a lease ◀─ readLocals ◀── Ucast_Macs_Local, Mcast_Macs_Local
 //	    GatewayStates, under the same lease ◀─ connection, switches, ports, what is wrong
 //

@@ -12,7 +12,7 @@
 //	/heddle/xen/…                                      a pool of the XenAPI
 //	/heddle/containers/<container>                     hosts of service containers
 //	/heddle/scheduler                                  held by the server that chooses them
-//	/heddle/gateways                                   held by the server that is connected to switches
+//	/heddle/gateways                                   held by the server that drives switches
 //	/heddle/dns/…                                      names published on a DNS server
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
