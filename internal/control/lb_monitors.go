@@ -25,7 +25,16 @@ func (s *LoadBalancing) HealthMonitors() Operations[neutron.HealthMonitorView] {
 	}
 }
 
+// createMonitor makes the health monitor of a pool. Only a file has one without a pool: the pool
+// that comes later names it.
 func (s *LoadBalancing) createMonitor(o *operation, v neutron.Values) (*neutron.HealthMonitorView, error) {
+	if v.Text("pool_id") == "" {
+		m, err := s.newMonitor(o, &neutron.LBPool{Standard: neutron.Standard{ProjectID: v.Text("project_id")}}, v)
+		if err != nil {
+			return nil, err
+		}
+		return s.monitors.view(o.tx, m), nil
+	}
 	old, err := s.pools.toChange(o, v.Text("pool_id"), "update")
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ func (s *LoadBalancing) DeletePool(ctx context.Context, c neutron.Caller, id str
 }
 
 // createPool makes a pool of a load balancer, and the default pool of a listener if the request
-// names one.
+// names one. The values of a file may name a health monitor that no pool has, by healthmonitor_id.
 func (s *LoadBalancing) createPool(o *operation, v neutron.Values) (*neutron.LBPoolView, error) {
 	var listener *neutron.Listener
 	balancer := v.Text("loadbalancer_id")
@@ -108,6 +108,10 @@ func (s *LoadBalancing) newPool(o *operation, lb *neutron.LoadBalancer, v neutro
 			return nil, err
 		}
 		p.HealthMonitorID = m.ID
+	} else if id := v.Text("healthmonitor_id"); id != "" {
+		if err := s.takeMonitor(o, p, id); err != nil {
+			return nil, err
+		}
 	}
 	if err := o.putLBPool(p); err != nil {
 		return nil, err
@@ -122,6 +126,19 @@ func (s *LoadBalancing) newPool(o *operation, lb *neutron.LoadBalancer, v neutro
 		}
 	}
 	return p, nil
+}
+
+// takeMonitor gives a new pool a health monitor that no other has.
+func (s *LoadBalancing) takeMonitor(o *operation, p *neutron.LBPool, id string) error {
+	m, err := s.monitors.toChange(o, id, "update")
+	if err != nil {
+		return err
+	}
+	if pools := schema.LBPools.Referrers(o.tx, "health_monitor", id); len(pools) > 0 {
+		return neutron.PoolHasMonitor(pools[0], id)
+	}
+	p.HealthMonitorID = m.ID
+	return nil
 }
 
 func (s *LoadBalancing) updatePool(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.LBPoolView, error) {

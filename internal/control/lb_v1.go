@@ -50,12 +50,8 @@ func (s *LoadBalancingV1) createPool(o *operation, v neutron.Values) (*neutron.L
 	if err := s.pools.authorize(o.caller, "create", p.ProjectID); err != nil {
 		return nil, err
 	}
-	if _, _, err := o.subnets.inTransaction(o, p.SubnetID); err != nil {
+	if err := o.routePool(p, v.Text("router_id")); err != nil {
 		return nil, err
-	}
-	p.RouterID = o.routerOn(p.SubnetID)
-	if p.RouterID == "" {
-		return nil, neutron.NoRouterForPool(p.ID)
 	}
 	if err := o.chargeLB(p.ProjectID, lbQuotaPool, neutron.NamePool, 1); err != nil {
 		return nil, err
@@ -75,6 +71,27 @@ func (s *LoadBalancingV1) createPool(o *operation, v neutron.Values) (*neutron.L
 		return nil, err
 	}
 	return s.pools.view(o.tx, p), o.deriveRouterLB(p.RouterID)
+}
+
+// routePool settles the router of a new pool: the one with an interface on the pool's subnet. A
+// file may name the router, and leave the subnet out.
+func (o *operation) routePool(p *neutron.LBPool, router string) error {
+	if p.SubnetID != "" {
+		if _, _, err := o.subnets.inTransaction(o, p.SubnetID); err != nil {
+			return err
+		}
+	}
+	if router != "" {
+		if _, _, err := o.routers.inTransaction(o, router); err != nil {
+			return err
+		}
+		p.RouterID = router
+		return nil
+	}
+	if p.RouterID = o.routerOn(p.SubnetID); p.RouterID == "" {
+		return neutron.NoRouterForPool(p.ID)
+	}
+	return nil
 }
 
 // routerOn returns the router with an interface on a subnet, the oldest of several, or "".
@@ -270,7 +287,10 @@ func (s *LoadBalancingV1) Members() Operations[neutron.LBMemberView] {
 			return s.members.modify(ctx, c, id, v, ifMatch, func(o *operation, m, _ *neutron.LBMember) error {
 				setFlag(&m.AdminStateUp, v, "admin_state_up")
 				setNumber(&m.Weight, v, "weight")
-				if !v.Has("pool_id") {
+				if err := s.moveMember(o, m, v); err != nil || !v.Has("pool_id") {
+					return err
+				}
+				if m.PoolID = v.Text("pool_id"); m.PoolID == "" {
 					return nil
 				}
 				p, err := s.pools.use(o, v.Text("pool_id"))
@@ -287,6 +307,26 @@ func (s *LoadBalancingV1) Members() Operations[neutron.LBMemberView] {
 	}
 }
 
+// moveMember gives a member another address or port, which only a file can: the API takes neither.
+func (s *LoadBalancingV1) moveMember(o *operation, m *neutron.LBMember, v neutron.Values) error {
+	setNumber(&m.ProtocolPort, v, "protocol_port")
+	if !v.Has("address") {
+		return nil
+	}
+	m.Address = requestedAddress(v, "address")
+	return o.checkV1Member(m)
+}
+
+// checkV1Member refuses addresses that a member of LBaaS v1 cannot have.
+func (o *operation) checkV1Member(m *neutron.LBMember) error {
+	var vip netip.Addr
+	for v := range schema.VIPs.By(o.tx, "pool", m.PoolID) {
+		vip = v.Address
+	}
+	return neutron.AsInvalid(neutron.CheckMemberAddress(m.Address, vip))
+}
+
+// createMember makes a member. Only one of a file may be without a pool.
 func (s *LoadBalancingV1) createMember(o *operation, v neutron.Values) (*neutron.LBMemberView, error) {
 	m := &neutron.LBMember{
 		Standard: o.lbStandard(v), AdminStateUp: v.Flag("admin_state_up"), V1: true, Weight: number(v, "weight"),
@@ -295,17 +335,13 @@ func (s *LoadBalancingV1) createMember(o *operation, v neutron.Values) (*neutron
 	if err := s.members.authorize(o.caller, "create", m.ProjectID); err != nil {
 		return nil, err
 	}
-	p, err := s.pools.use(o, v.Text("pool_id"))
-	if err != nil {
+	if m.PoolID = v.Text("pool_id"); m.PoolID != "" {
+		if _, err := s.pools.use(o, m.PoolID); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.checkV1Member(m); err != nil {
 		return nil, err
-	}
-	m.PoolID = p.ID
-	var vip netip.Addr
-	for v := range schema.VIPs.By(o.tx, "pool", p.ID) {
-		vip = v.Address
-	}
-	if err := neutron.CheckMemberAddress(m.Address, vip); err != nil {
-		return nil, neutron.AsInvalid(err)
 	}
 	if err := o.chargeLB(m.ProjectID, lbQuotaMember, neutron.NameMember, 1); err != nil {
 		return nil, err
@@ -378,8 +414,7 @@ func (s *LoadBalancingV1) createVIP(o *operation, v neutron.Values) (*neutron.VI
 	if err := s.vips.authorize(o.caller, "create", vip.ProjectID); err != nil {
 		return nil, err
 	}
-	p, err := s.poolOfVIP(o, vip, v.Text("pool_id"))
-	if err != nil {
+	if err := s.setPoolOfVIP(o, vip, v.Text("pool_id")); err != nil {
 		return nil, err
 	}
 	subnet, _, err := o.subnets.inTransaction(o, vip.SubnetID)
@@ -393,31 +428,62 @@ func (s *LoadBalancingV1) createVIP(o *operation, v neutron.Values) (*neutron.VI
 	if err := cmp.Or(checkBalanced(n, subnet.CIDR.Addr()), neutron.CheckLBPool(vip.Protocol, vip.Persistence)); err != nil {
 		return nil, neutron.AsInvalid(err)
 	}
-	port, _, err := o.portOnOne(neutron.Values{
-		"network_id": n.ID, "project_id": vip.ProjectID, "name": "vip-" + vip.ID, "admin_state_up": true,
-		"device_id": vip.ID, "device_owner": ownerVIP, "binding:vnic_type": "normal",
-	}, requestedAddress(v, "address"), []*neutron.Subnet{subnet})
-	if err != nil {
+	if err := o.portOfVIP(vip, v, subnet); err != nil {
 		return nil, err
 	}
-	vip.PortID, vip.Address = port.ID, port.FixedIPs[0].IPAddress
 	if err := o.putVIP(vip); err != nil {
 		return nil, err
 	}
-	return s.vips.view(o.tx, vip), o.deriveRouterLB(p.RouterID)
+	return s.vips.view(o.tx, vip), o.deriveLBOfPool(vip.PoolID)
 }
 
-// poolOfVIP makes a pool that of a VIP.
-func (s *LoadBalancingV1) poolOfVIP(o *operation, vip *neutron.VIP, pool string) (*neutron.LBPool, error) {
+// portOfVIP makes the port of a new VIP, with its address. A file names the port that it has made,
+// or "" for none, since its steps make ports by themselves.
+func (o *operation) portOfVIP(vip *neutron.VIP, v neutron.Values, subnet *neutron.Subnet) error {
+	if v.Has("port_id") {
+		vip.Address, vip.PortID, vip.GivenPort = requestedAddress(v, "address"), v.Text("port_id"), true
+		if vip.PortID == "" {
+			return nil
+		}
+		p, _, err := o.ports.inTransaction(o, vip.PortID)
+		if err != nil {
+			return err
+		}
+		_, err = vipOf(p, vip.Address, "")
+		return err
+	}
+	port, _, err := o.portOnOne(neutron.Values{
+		"network_id": subnet.NetworkID, "project_id": vip.ProjectID, "name": "vip-" + vip.ID, "admin_state_up": true,
+		"device_id": vip.ID, "device_owner": ownerVIP, "binding:vnic_type": "normal",
+	}, requestedAddress(v, "address"), []*neutron.Subnet{subnet})
+	if err == nil {
+		vip.PortID, vip.Address = port.ID, port.FixedIPs[0].IPAddress
+	}
+	return err
+}
+
+// setPoolOfVIP makes a pool that of a VIP. Only a VIP of a file may have none.
+func (s *LoadBalancingV1) setPoolOfVIP(o *operation, vip *neutron.VIP, pool string) error {
+	if vip.PoolID = pool; pool == "" {
+		return nil
+	}
 	p, err := s.pools.use(o, pool)
+	if err == nil && p.Protocol != vip.Protocol {
+		err = neutron.V1Protocols(vip.Protocol, p.Protocol)
+	}
+	return err
+}
+
+// deriveLBOfPool stores what the pools of a pool's router mean to its packets. "" is no pool.
+func (o *operation) deriveLBOfPool(pool string) error {
+	if pool == "" {
+		return nil
+	}
+	p, err := schema.LBPools.Need(o.tx, pool)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if p.Protocol != vip.Protocol {
-		return nil, neutron.V1Protocols(vip.Protocol, p.Protocol)
-	}
-	vip.PoolID = p.ID
-	return p, nil
+	return o.deriveRouterLB(p.RouterID)
 }
 
 // putVIP stores a VIP with what is derived from it.
@@ -436,15 +502,18 @@ func (o *operation) putVIP(v *neutron.VIP) error {
 // deriveVIP stores what a VIP means to packets now: on an external network, its router's gateway
 // answers for it.
 func (o *operation) deriveVIP(v *neutron.VIP) error {
+	s, err := schema.Subnets.Need(o.tx, v.SubnetID)
+	if err != nil {
+		return err
+	}
+	n, err := schema.Networks.Need(o.tx, s.NetworkID)
+	if err != nil {
+		return err
+	}
+	if v.PoolID == "" {
+		return o.putBundle(kindVIP, v.ID, translate.VIP(v, n.ID, nil))
+	}
 	p, err := schema.LBPools.Need(o.tx, v.PoolID)
-	if err != nil {
-		return err
-	}
-	port, err := schema.Ports.Need(o.tx, v.PortID)
-	if err != nil {
-		return err
-	}
-	n, err := schema.Networks.Need(o.tx, port.NetworkID)
 	if err != nil {
 		return err
 	}
@@ -458,9 +527,9 @@ func (o *operation) deriveVIP(v *neutron.VIP) error {
 }
 
 func (s *LoadBalancingV1) updateVIP(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.VIPView, error) {
-	var routers []string
+	var pools []string // that the VIP leaves and comes to
 	return s.vips.modify(ctx, c, id, v, ifMatch, func(o *operation, vip, old *neutron.VIP) error {
-		routers = nil
+		pools = nil
 		setFlag(&vip.AdminStateUp, v, "admin_state_up")
 		setNumber(&vip.ConnLimit, v, "connection_limit")
 		if v.Has("session_persistence") {
@@ -472,21 +541,14 @@ func (s *LoadBalancingV1) updateVIP(ctx context.Context, c neutron.Caller, id st
 		if !v.Has("pool_id") || v.Text("pool_id") == old.PoolID {
 			return nil
 		}
-		was, err := schema.LBPools.Need(o.tx, old.PoolID)
-		if err != nil {
-			return err
-		}
-		p, err := s.poolOfVIP(o, vip, v.Text("pool_id"))
-		if err == nil {
-			routers = []string{was.RouterID, p.RouterID}
-		}
-		return err
+		pools = []string{old.PoolID, v.Text("pool_id")}
+		return s.setPoolOfVIP(o, vip, v.Text("pool_id"))
 	}, func(o *operation, vip *neutron.VIP) error {
 		if err := o.putVIP(vip); err != nil {
 			return err
 		}
-		for _, r := range routers {
-			if err := o.deriveRouterLB(r); err != nil {
+		for _, p := range pools {
+			if err := o.deriveLBOfPool(p); err != nil {
 				return err
 			}
 		}
@@ -495,12 +557,11 @@ func (s *LoadBalancingV1) updateVIP(ctx context.Context, c neutron.Caller, id st
 }
 
 func (s *LoadBalancingV1) removeVIP(o *operation, v *neutron.VIP) error {
-	p, err := schema.LBPools.Need(o.tx, v.PoolID)
-	if err != nil {
-		return err
-	}
 	if err := errors.Join(o.dropBundle(kindVIP, v.ID), schema.VIPs.Delete(o.tx, v.ID)); err != nil {
 		return err
+	}
+	if v.GivenPort {
+		return o.deriveLBOfPool(v.PoolID)
 	}
 	port, err := schema.Ports.Get(o.tx, v.PortID)
 	if err != nil {
@@ -513,7 +574,7 @@ func (s *LoadBalancingV1) removeVIP(o *operation, v *neutron.VIP) error {
 	if err := o.deletePort(port, n); err != nil {
 		return err
 	}
-	return o.deriveRouterLB(p.RouterID)
+	return o.deriveLBOfPool(v.PoolID)
 }
 
 func vipView(_ records.Reader, v *neutron.VIP) *neutron.VIPView {

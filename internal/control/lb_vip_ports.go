@@ -59,7 +59,8 @@ func (o *operation) takeVIPPort(lb *neutron.LoadBalancer, v neutron.Values) (*ne
 	if err != nil {
 		return nil, nil, neutron.LBMissing(neutron.Ports, "Port", id)
 	}
-	if old.DeviceID != "" {
+	own := old.DeviceID == lb.ID && old.DeviceOwner == ownerLoadBalancer // a file makes it first
+	if old.DeviceID != "" && !own {
 		return nil, nil, neutron.LBInvalid("Port %s is already used by device %s ", id, old.DeviceID)
 	}
 	if err := errors.Join(o.checkPortInNoTrunk(old), o.checkVIPPolicy(lb.VIPQoSPolicyID)); err != nil {

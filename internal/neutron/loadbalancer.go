@@ -168,6 +168,8 @@ type VIP struct {
 	PoolID       string              `json:"pool_id,omitempty"`
 	Persistence  *SessionPersistence `json:"session_persistence,omitempty"`
 	ConnLimit    int                 `json:"connection_limit"` // -1 = none
+	// GivenPort is set if the server has not made the port, which then stays when the VIP goes.
+	GivenPort bool `json:"heddle:given_port,omitempty"`
 }
 
 // Operating statuses of what is balanced.

@@ -132,6 +132,9 @@ func (s *step) check() error {
 	case neutron.Firewalls.Name():
 		return checkFirewall(s.data)
 	}
+	if r, ok := balancerResources()[s.typ]; ok {
+		return checkBalancing(r, s.data)
+	}
 	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
 		neutron.Routers, neutron.FloatingIPs, neutron.PortForwardings, neutron.NDPProxies, neutron.FirewallGroupRules, neutron.FirewallGroupPolicies, neutron.FirewallGroups,
 		neutron.Trunks, neutron.LoggingResources, neutron.FirewallLogs, neutron.TapServices, neutron.TapFlows} {
@@ -154,6 +157,9 @@ func (w *world) apply(s *step) error {
 		return w.applyInterface(s)
 	case neutron.Firewalls.Name():
 		return w.applyFirewall(s)
+	}
+	if _, ok := balancerResources()[s.typ]; ok {
+		return w.applyBalancing(s)
 	}
 	k := w.kinds[s.typ]
 	if k == nil {

@@ -113,10 +113,12 @@ type HealthMonitor struct {
 	ID           string `json:"id"`
 	AdminStateUp bool   `json:"adminStateUp"`
 	Type         string `json:"type"`
-	Delay        int    `json:"delay"`          // seconds between checks
-	Timeout      int    `json:"timeout"`        // seconds that a check may take
-	MaxRetries   int    `json:"maxRetries"`     // checks that succeed before a member is up again
-	FailRetries  int    `json:"maxRetriesDown"` // checks that fail before a member is down
+	Delay        int    `json:"delay"`      // seconds between checks
+	Timeout      int    `json:"timeout"`    // seconds that a check may take
+	MaxRetries   int    `json:"maxRetries"` // checks that succeed before a member is up again
+	// FailRetries is the number of checks that fail before a member is down; 0 = MaxRetries of them,
+	// as in LBaaS, and two that succeed bring it up again.
+	FailRetries int `json:"maxRetriesDown,omitempty"`
 	// Of HTTP and HTTPS.
 	HTTPMethod    string `json:"httpMethod,omitempty"`
 	URLPath       string `json:"urlPath,omitempty"`

@@ -186,10 +186,7 @@ func LBMember(m *neutron.LBMember) topology.Bundle {
 	}}}
 }
 
-// risesAfter is the number of successes after which a member of LBaaS is up again.
-const risesAfter = 2
-
-// HealthMonitor translates a health monitor.
+// HealthMonitor translates a health monitor. Those of LBaaS count failures alone.
 func HealthMonitor(m *neutron.HealthMonitor) topology.Bundle {
 	t := topology.HealthMonitor{
 		ID: m.ID, AdminStateUp: m.AdminStateUp, Type: m.Type, Delay: m.Delay, Timeout: m.Timeout,
@@ -197,7 +194,7 @@ func HealthMonitor(m *neutron.HealthMonitor) topology.Bundle {
 		HTTPMethod: m.HTTPMethod, URLPath: m.URLPath, ExpectedCodes: m.ExpectedCodes, HTTPVersion: m.HTTPVersion, DomainName: m.DomainName,
 	}
 	if m.ByFailures {
-		t.MaxRetries, t.FailRetries = risesAfter, m.MaxRetries
+		t.FailRetries = 0
 	}
 	return topology.Bundle{HealthMonitors: []topology.HealthMonitor{t}}
 }

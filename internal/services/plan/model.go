@@ -43,8 +43,16 @@ func (p *Pool) Hold() time.Duration {
 // Fall returns the number of checks that fail before a member is down.
 func (p *Pool) Fall() int { return max(1, cmp.Or(p.Monitor.FailRetries, p.Monitor.MaxRetries)) }
 
+// risesAfter is the number of successes after which a member of LBaaS is up again.
+const risesAfter = 2
+
 // Rise returns the number of checks that succeed before a member is up again.
-func (p *Pool) Rise() int { return max(1, p.Monitor.MaxRetries) }
+func (p *Pool) Rise() int {
+	if p.Monitor.FailRetries == 0 {
+		return risesAfter
+	}
+	return max(1, p.Monitor.MaxRetries)
+}
 
 // byAgent reports whether the agent checks the members, not haproxy.
 func (p *Pool) byAgent() bool {
