@@ -243,7 +243,7 @@ func vipTable() *Table[VIPView] {
 		row(needed("subnet_id", "uuid", "", uuid), textValue(func(o *T) string { return o.SubnetID })),
 		row(optional("address", "ip address", "any of the subnet unless given", orNull(address)), textValue(func(o *T) string { return o.Address.String() })),
 		row(Attribute{Name: "port_id", Filter: true, Type: "uuid", Doc: "made by the server"}, textValue(func(o *T) string { return o.PortID })),
-		row(needed("protocol", "string", "TCP; HTTP and HTTPS as TCP", oneOf(LBTCP, LBHTTP, LBHTTPS)), textValue(func(o *T) string { return o.Protocol })),
+		row(needed("protocol", "string", "TCP, UDP; HTTP and HTTPS as TCP", oneOf(LBTCP, LBUDP, LBHTTP, LBHTTPS)), textValue(func(o *T) string { return o.Protocol })),
 		row(needed("protocol_port", "integer", "1 to 65535", lbPorts), numberValue(func(o *T) int64 { return int64(o.ProtocolPort) })),
 		row(needed("pool_id", "uuid", "one VIP a pool", uuid).both(), textOrNullValue(func(o *T) string { return o.PoolID })),
 		persistenceColumn(func(o *T) *SessionPersistence { return o.Persistence }),
@@ -273,7 +273,7 @@ func v1PoolTable() *Table[LBPoolView] {
 	}
 	return newTable(V1Pools, append(cols,
 		row(needed("subnet_id", "uuid", "the router with an interface on it balances", uuid), textValue(func(o *T) string { return o.SubnetID })),
-		row(needed("protocol", "string", "TCP; HTTP and HTTPS as TCP", oneOf(LBTCP, LBHTTP, LBHTTPS)), textValue(func(o *T) string { return o.Protocol })),
+		row(needed("protocol", "string", "TCP, UDP; HTTP and HTTPS as TCP", oneOf(LBTCP, LBUDP, LBHTTP, LBHTTPS)), textValue(func(o *T) string { return o.Protocol })),
 		row(algorithmAttribute("lb_method"), textValue(func(o *T) string { return o.Algorithm })),
 		row(optional("provider", "string", LBProvider, lbProvider), constant[T](`"`+LBProvider+`"`)),
 		row(Attribute{Name: "health_monitors", Create: true, Update: true, Default: []string{}, Type: "list of uuids", Doc: "one at most; changed by /lb/pools/{id}/health_monitors", parse: nullAs([]any{}, fewer(uuids))},

@@ -19,11 +19,13 @@ type scenario struct {
 	networks, scopes, pools, subnets, addresses, groups, ports *section
 	routing                                                    routing
 	firewallLogs                                               *section
+	containers                                                 map[string]string // ids by the names of their ports
 	nameOf                                                     map[string]string // id → name
 	placement
 	carriers
 	trunking
 	tapping
+	balancing
 }
 
 // placement says where the ports of a scenario are.
@@ -62,13 +64,13 @@ type field struct {
 // unsupportedSections are parts of a topology that this version does not simulate.
 func unsupportedSections() []string {
 	return []string{
-		"lbaas_v1", "lbaas_v2", "gateway_devices", "l2_gateways",
+		"gateway_devices", "l2_gateways",
 		"l2_gateway_connections",
 	}
 }
 
 func newScenario(w *world, p placement) *scenario {
-	s := &scenario{world: w, placement: p, carriers: newCarriers(), nameOf: map[string]string{}}
+	s := &scenario{world: w, placement: p, carriers: newCarriers(), balancing: newBalancing(), containers: map[string]string{}, nameOf: map[string]string{}}
 	s.networks = &section{kind: w.kinds["network"], what: "network", fields: asTheyAre("admin_state_up", "mtu")}
 	s.networks.fields["up"] = field{attribute: "admin_state_up"}
 	s.networks.fields["external"] = field{attribute: "router:external"}
@@ -198,7 +200,7 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
+	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "lbaas_v1", "lbaas_v2", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
 		"firewall_groups", "firewall_logs", "tap_services", "tap_flows"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
@@ -222,7 +224,7 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"address_scopes", s.scopes.adder(s)},
 		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"address_groups", s.addresses.adder(s)}, {"security_groups", s.addGroup},
 		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"trunks", s.addTrunk}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
-		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
+		{"routers", s.addExtraRoutes}, {"lbaas_v1", s.addBalancerV1}, {"lbaas_v2", s.addBalancerV2}, {"floatingips", s.routing.floatingIPs.adder(s)},
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
 		{"firewalls", s.addFirewall},
 		{"firewall_groups", s.addFirewallGroup}, {"firewall_logs", s.addFirewallLog},
@@ -397,14 +399,14 @@ func (s *scenario) macAddresses() (map[string]string, error) {
 		return nil, err
 	}
 	macs := map[string]string{}
-	for _, ids := range []map[string]string{s.ports.ids, s.routing.links} {
+	for _, ids := range []map[string]string{s.ports.ids, s.routing.links, s.vipPorts} {
 		for name, id := range ids {
 			if p, ok := schema.Ports.Peek(snap, id); ok {
 				macs[name] = p.MACAddress.String()
 			}
 		}
 	}
-	return macs, nil
+	return macs, s.containerMACs(macs)
 }
 
 // update changes an object: {kind: name, attribute: value…}.
@@ -414,6 +416,8 @@ func (s *scenario) update(n node) error {
 		return err
 	}
 	switch {
+	case o.has("lb"):
+		return s.updateBalancer(n)
 	case o.has("host"):
 		return s.updateHost(n)
 	case o.has("firewall_log"):
@@ -434,8 +438,6 @@ func (s *scenario) update(n node) error {
 		return s.updateTapFlow(n)
 	case o.has("trunk"): // before its parent
 		return s.updateTrunk(n)
-	case o.has("lb"):
-		return fileErrorf(o.under("lb"), "updates of a lb are not simulated by this version")
 	}
 	for _, part := range []struct {
 		kind    string
@@ -445,7 +447,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, firewall_log, trunk, tap_flow or host")
+	return fileErrorf(n.place, "names nothing to update: want port, network, address_group, security_group, router, floatingip, port_forwarding, firewall, firewall_group, firewall_log, trunk, tap_flow, lb or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

@@ -32,7 +32,7 @@ func newRouting(s *scenario, w *world) routing {
 		"network":  {"floating_network_id", s.networks.id},
 		"ip":       {attribute: "floating_ip_address"},
 		"router":   {"router_id", r.routers.id},
-		"port":     {"port_id", s.ports.id},
+		"port":     {"port_id", s.portOrVIP},
 		"fixed_ip": {attribute: "fixed_ip_address"},
 	}}
 	r.forwardings = &section{kind: w.kinds["port_forwarding"], what: "port forwarding", ids: map[string]string{},

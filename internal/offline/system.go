@@ -83,7 +83,7 @@ func (y *system) apply() (err error) {
 		y.topology.Apply(owner, nil)
 	}
 	y.hostStates()
-	return nil
+	return y.applyHealth()
 }
 
 // references are those of the topology, and what was captured.

@@ -35,7 +35,9 @@ type traced struct {
 	Error string            `json:"error,omitempty"`
 	MACs  map[string]string `json:"macs,omitzero"`
 	Steps []tracedStep      `json:"steps,omitzero"`
-	title string
+	// Containers has the links of service containers by the names of their ports.
+	Containers map[string]containerAddresses `json:"containers,omitempty"`
+	title      string
 }
 
 type tracedStep struct {
@@ -63,7 +65,7 @@ func Trace(ctx context.Context, in io.Reader, opts TraceOptions, out io.Writer) 
 	for _, n := range file.scenarios {
 		t, err := runScenario(ctx, n, opts.EachHost)
 		if err != nil {
-			t.Error, t.MACs, t.Steps = err.Error(), nil, nil
+			t.Error, t.MACs, t.Steps, t.Containers = err.Error(), nil, nil, nil
 			wrong = cmp.Or(wrong, asFileError(err))
 		}
 		results.Scenarios = append(results.Scenarios, t)
@@ -160,6 +162,9 @@ func runScenario(ctx context.Context, n node, eachHost bool) (t traced, err erro
 		return t, err
 	}
 	t.MACs = system.macs
+	if t.Containers, err = system.containerLinks(); err != nil {
+		return t, err
+	}
 	r, err := newRun(system, o, system.carry)
 	if err != nil {
 		return t, err

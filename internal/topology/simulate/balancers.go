@@ -335,11 +335,10 @@ func (m *member) isInactive() bool {
 	if m.pool.monitor == nil || m.pool.monitor.def == nil {
 		return false
 	}
-	status := m.def.Status
-	if status == topology.MemberMonitored {
-		status = m.reported()
+	if status := m.reported(); status != "" {
+		return status == topology.MemberInactive
 	}
-	return status == topology.MemberInactive
+	return m.def.Status == topology.MemberInactive
 }
 
 // isSelectable reports whether new connections may go to the member (services §3.1); backup members
