@@ -61,7 +61,7 @@ func StoreIsFull(err error) bool { return errors.Is(err, store.ErrFull) }
 func forClient(err error, ids ...string) error {
 	switch {
 	case errors.Is(err, store.ErrTooLarge):
-		return neutron.Errorf(neutron.Invalid, "BadRequest", "The request changes too many objects at once: %v.", err)
+		return fmt.Errorf("%w: %w", neutron.Errorf(neutron.Invalid, "BadRequest", "The request changes too many objects at once: %v.", err), err)
 	case errors.Is(err, store.ErrOutcomeUnknown):
 		return fmt.Errorf("%w: %w", outcomeUnknown(ids), err)
 	case errors.Is(err, store.ErrFull):

@@ -27,7 +27,7 @@ func (s *LoadBalancing) Listeners() Operations[neutron.ListenerView] {
 }
 
 func (s *LoadBalancing) createListener(o *operation, v neutron.Values) (*neutron.ListenerView, error) {
-	lb, err := s.balancers.use(o, v.Text("loadbalancer_id"))
+	lb, err := s.balancerToFill(o, v.Text("loadbalancer_id"))
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +82,9 @@ func (s *LoadBalancing) applyListener(o *operation, l *neutron.Listener, lb *neu
 		return nil
 	}
 	p, err := s.pools.use(o, l.DefaultPoolID)
+	if err == nil && o.pending(workDeletePool, p.ID) {
+		err = neutron.LBNotFound(neutron.NamePool, p.ID)
+	}
 	if err != nil {
 		return err
 	}

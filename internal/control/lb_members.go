@@ -81,6 +81,9 @@ func (s *LoadBalancing) poolToFill(o *operation, pool string) (*neutron.LBPool, 
 	if err != nil {
 		return nil, nil, err
 	}
+	if o.pending(workDeletePool, p.ID) || o.pending(workDeleteBalancer, p.LoadBalancerID) {
+		return nil, nil, neutron.LBNotFound(neutron.NamePool, p.ID)
+	}
 	lb, err := schema.LoadBalancers.Need(o.tx, p.LoadBalancerID)
 	return p, lb, err
 }
@@ -137,62 +140,6 @@ func (o *operation) putMember(m *neutron.LBMember) error {
 // removeMember deletes a member with what is derived from it.
 func (o *operation) removeMember(id string) error {
 	return errors.Join(o.dropBundle(kindLBMember, id), schema.LBMembers.Delete(o.tx, id))
-}
-
-// ReplaceMembers makes the members of a pool those of a request: by their addresses and ports, of
-// which members that stay keep their ids and whatever the request does not name. With additive,
-// members that the request does not name stay too.
-func (s *LoadBalancing) ReplaceMembers(ctx context.Context, c neutron.Caller, pool string, vs []neutron.Values, additive bool) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		p, lb, err := s.poolToFill(o, pool)
-		if err != nil {
-			return err
-		}
-		had := map[string]string{} // ids
-		for _, id := range schema.LBMembers.Referrers(o.tx, "pool", pool) {
-			m, err := schema.LBMembers.Get(o.tx, id)
-			if err != nil {
-				return err
-			}
-			had[memberPlace(m.Address, m.ProtocolPort)] = id
-		}
-		named := map[string]bool{}
-		var fresh []neutron.Values
-		for _, v := range vs {
-			address, port := requestedAddress(v, "address"), number(v, "protocol_port")
-			place := memberPlace(address, port)
-			if named[place] {
-				return neutron.MemberTaken(pool, address.String(), port)
-			}
-			named[place] = true
-			if _, stays := had[place]; !stays {
-				fresh = append(fresh, v)
-			}
-		}
-		if !additive {
-			for place, id := range had {
-				if named[place] {
-					continue
-				}
-				if err := o.removeMember(id); err != nil {
-					return err
-				}
-			}
-		}
-		if err := o.chargeLB(p.ProjectID, lbQuotaMember, neutron.NameMember, len(fresh)); err != nil {
-			return err
-		}
-		for _, v := range vs {
-			if id, stays := had[memberPlace(requestedAddress(v, "address"), number(v, "protocol_port"))]; stays {
-				if err := s.keepMember(o, id, v); err != nil {
-					return err
-				}
-			} else if _, err := s.newMember(o, p, lb, v); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // keepMember gives a member that stays what a request names.

@@ -35,7 +35,7 @@ func (s *LoadBalancing) Pools() Operations[neutron.LBPoolView] {
 // DeletePool deletes a pool with its members and its health monitor. The listeners that it was the
 // default pool of have none then.
 func (s *LoadBalancing) DeletePool(ctx context.Context, c neutron.Caller, id string) error {
-	return s.pools.remove(ctx, c, id, nil, (*operation).removeLBPool)
+	return s.pools.removeMuch(ctx, c, id, nil, workDeletePool, (*operation).dropPool)
 }
 
 // createPool makes a pool of a load balancer, and the default pool of a listener if the request
@@ -56,7 +56,7 @@ func (s *LoadBalancing) createPool(o *operation, v neutron.Values) (*neutron.LBP
 	if balancer == "" {
 		return nil, neutron.LBInvalid("Must provide at least one of: loadbalancer_id, listener_id")
 	}
-	lb, err := s.balancers.use(o, balancer)
+	lb, err := s.balancerToFill(o, balancer)
 	if err != nil {
 		return nil, err
 	}

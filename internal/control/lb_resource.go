@@ -239,6 +239,21 @@ func (res *lbResource[T, V]) remove(ctx context.Context, c neutron.Caller, id st
 	})
 }
 
+// removeMuch is remove of what may need several commits: drop returns whether it has made the rest
+// pending work of a kind.
+func (res *lbResource[T, V]) removeMuch(ctx context.Context, c neutron.Caller, id string, ifMatch *int64, work string,
+	drop func(o *operation, object *T) (pending bool, err error)) error {
+	pending := false
+	err := res.remove(ctx, c, id, ifMatch, func(o *operation, object *T) (err error) {
+		pending, err = drop(o, object)
+		return err
+	})
+	if pending && err == nil {
+		res.Service.carryOut(ctx, work, id)
+	}
+	return err
+}
+
 // lbStandard returns the standard attributes of a new object, with its tags.
 func (o *operation) lbStandard(v neutron.Values) neutron.Standard {
 	s := o.standard(v, 0)

@@ -37,7 +37,7 @@ func (s *LoadBalancingV1) Pools() Operations[neutron.LBPoolView] {
 			}, (*operation).putLBPool)
 		},
 		Delete: func(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-			return s.pools.remove(ctx, c, id, ifMatch, (*operation).removeV1Pool)
+			return s.pools.removeMuch(ctx, c, id, ifMatch, workDeletePool, (*operation).dropPool)
 		},
 		Show: s.pools.show, List: s.pools.list,
 	}
@@ -118,14 +118,7 @@ func (o *operation) removeV1Pool(p *neutron.LBPool) error {
 		return neutron.PoolInUse(p.ID)
 	}
 	for _, id := range schema.LBMembers.Referrers(o.tx, "pool", p.ID) {
-		old, err := schema.LBMembers.Get(o.tx, id)
-		if err != nil {
-			return err
-		}
-		m := *old
-		m.PoolID = ""
-		o.bump(&m.Standard)
-		if err := o.putMember(&m); err != nil {
+		if err := o.detachMember(id); err != nil {
 			return err
 		}
 	}
@@ -133,6 +126,27 @@ func (o *operation) removeV1Pool(p *neutron.LBPool) error {
 		return err
 	}
 	return o.deriveRouterLB(p.RouterID)
+}
+
+// detachMember leaves a member without a pool.
+func (o *operation) detachMember(id string) error {
+	old, err := schema.LBMembers.Get(o.tx, id)
+	if err != nil {
+		return err
+	}
+	m := *old
+	m.PoolID = ""
+	o.bump(&m.Standard)
+	return o.putMember(&m)
+}
+
+// usePool finds a pool that gets a member or a VIP.
+func (s *LoadBalancingV1) usePool(o *operation, id string) (*neutron.LBPool, error) {
+	p, err := s.pools.use(o, id)
+	if err == nil && o.pending(workDeletePool, id) {
+		return nil, neutron.PoolInUse(id)
+	}
+	return p, err
 }
 
 // deriveRouterLB stores what the pools of a router mean to its packets: a load balancer while there
@@ -293,10 +307,7 @@ func (s *LoadBalancingV1) Members() Operations[neutron.LBMemberView] {
 				if m.PoolID = v.Text("pool_id"); m.PoolID == "" {
 					return nil
 				}
-				p, err := s.pools.use(o, v.Text("pool_id"))
-				if err == nil {
-					m.PoolID = p.ID
-				}
+				_, err := s.usePool(o, m.PoolID)
 				return err
 			}, (*operation).putMember)
 		},
@@ -336,7 +347,7 @@ func (s *LoadBalancingV1) createMember(o *operation, v neutron.Values) (*neutron
 		return nil, err
 	}
 	if m.PoolID = v.Text("pool_id"); m.PoolID != "" {
-		if _, err := s.pools.use(o, m.PoolID); err != nil {
+		if _, err := s.usePool(o, m.PoolID); err != nil {
 			return nil, err
 		}
 	}
@@ -467,7 +478,7 @@ func (s *LoadBalancingV1) setPoolOfVIP(o *operation, vip *neutron.VIP, pool stri
 	if vip.PoolID = pool; pool == "" {
 		return nil
 	}
-	p, err := s.pools.use(o, pool)
+	p, err := s.usePool(o, pool)
 	if err == nil && p.Protocol != vip.Protocol {
 		err = neutron.V1Protocols(vip.Protocol, p.Protocol)
 	}

@@ -36,23 +36,7 @@ func (s *LoadBalancing) LoadBalancers() Operations[neutron.LoadBalancerView] {
 
 // DeleteTree deletes a load balancer with all that is below it.
 func (s *LoadBalancing) DeleteTree(ctx context.Context, c neutron.Caller, id string) error {
-	return s.balancers.remove(ctx, c, id, nil, func(o *operation, lb *neutron.LoadBalancer) error {
-		for _, id := range schema.Listeners.Referrers(o.tx, "load_balancer", lb.ID) {
-			if err := o.removeListener(id); err != nil {
-				return err
-			}
-		}
-		for _, id := range schema.LBPools.Referrers(o.tx, "load_balancer", lb.ID) {
-			p, err := schema.LBPools.Get(o.tx, id)
-			if err != nil {
-				return err
-			}
-			if err := o.removeLBPool(p); err != nil {
-				return err
-			}
-		}
-		return o.removeLoadBalancer(lb)
-	})
+	return s.balancers.removeMuch(ctx, c, id, nil, workDeleteBalancer, (*operation).dropTree)
 }
 
 // createTree makes a load balancer with the listeners and pools that a request holds.
@@ -111,20 +95,6 @@ func (o *operation) deriveLoadBalancer(lb *neutron.LoadBalancer) error {
 		return err
 	}
 	return errors.Join(o.putBundle(kindLoadBalancer, lb.ID, translate.LoadBalancer(lb, p, s)), o.putContainer(translate.LoadBalancerContainer(lb, s)))
-}
-
-// deriveLoadBalancersOn rewrites the load balancers with addresses on a subnet.
-func (o *operation) deriveLoadBalancersOn(subnetID string) error {
-	for lb := range schema.LoadBalancers.By(o.tx, "vip_subnet", subnetID) {
-		lb, err := schema.LoadBalancers.Get(o.tx, lb.ID)
-		if err != nil {
-			return err
-		}
-		if err := o.deriveLoadBalancer(lb); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s *LoadBalancing) updateLoadBalancer(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.LoadBalancerView, error) {

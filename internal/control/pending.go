@@ -50,6 +50,10 @@ const (
 	workDeriveGroupRule    = "derive-group-rule"   // in policies of firewall groups
 	workDerivePorts        = "derive-ports"        // of a network
 	workDeriveNDPProxies   = "derive-ndp-proxies"  // of a router, and its interfaces
+
+	workDeriveLoadBalancers = "derive-load-balancers" // on a subnet
+	workDeletePool          = "delete-lb-pool"        // the object is the pool
+	workDeleteBalancer      = "delete-load-balancer"  // likewise, with all below it
 )
 
 const allGroups = "all"
@@ -153,6 +157,12 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 		return o.derivePorts(w.ObjectID, after)
 	case workDeriveNDPProxies:
 		return o.deriveNDPProxies(w.ObjectID, after)
+	case workDeriveLoadBalancers:
+		return o.deriveLoadBalancers(w.ObjectID, after)
+	case workDeletePool:
+		done, err = o.deletePool(w.ObjectID)
+	case workDeleteBalancer:
+		done, err = o.deleteTree(w.ObjectID)
 	default: // a newer server's, which finishes it
 		return true, "", errUnknownWork
 	}

@@ -136,9 +136,9 @@ func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
 
 // update changes a subnet.
 func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
-	pending, routers := "", false
+	pending, routers, balancers := "", false, false
 	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.SubnetView, error) {
-		pending, routers = "", false
+		pending, routers, balancers = "", false, false
 		old, n, err := o.subnetToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -179,7 +179,7 @@ func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neut
 			return nil, err
 		}
 		if !reflect.DeepEqual(sub.GatewayIP, old.GatewayIP) || !reflect.DeepEqual(sub.HostRoutes, old.HostRoutes) {
-			if err := o.deriveLoadBalancersOn(id); err != nil {
+			if balancers, err = o.deriveLoadBalancersOn(id); err != nil {
 				return nil, err
 			}
 		}
@@ -195,6 +195,9 @@ func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neut
 	}
 	if routers && err == nil {
 		s.carryOut(ctx, workDeriveRouterPorts, id)
+	}
+	if balancers && err == nil {
+		s.carryOut(ctx, workDeriveLoadBalancers, id)
 	}
 	return view, err
 }

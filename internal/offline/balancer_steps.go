@@ -36,7 +36,8 @@ func balancerResources() map[string]neutron.Resource {
 	}
 }
 
-// driverFields are what drivers get of these objects beside the attributes of the API's.
+// driverFields returns the fields that drivers get of these objects beside the attributes of the
+// API.
 func driverFields() []string {
 	return []string{"router_id", "pool_id", "loadbalancer_id", "listener_id", "listeners", "pools", "members", "l7policies", "l7_policies", "provisioning_status", "operating_status"}
 }
