@@ -220,5 +220,8 @@ func lbPoolView(r records.Reader, p *neutron.LBPool) *neutron.LBPoolView {
 	for vip := range schema.VIPs.By(r, "pool", p.ID) {
 		v.VIPID = vip.ID
 	}
+	if p.V1() && p.HealthMonitorID != "" {
+		v.ChecksFail, _ = checksFail(r, p)
+	}
 	return v
 }

@@ -18,7 +18,7 @@ func memberStatus(r records.Reader, m *neutron.LBMember) (status, since string) 
 	p, ok := schema.LBPools.Peek(r, m.PoolID)
 	var health *topology.MemberHealth
 	if ok && monitored(r, p) {
-		health = healthOf(r, m.ID)
+		health = healthOf(r, m.ID, p)
 	}
 	switch {
 	case health != nil && health.Status == topology.MemberInactive:
@@ -37,15 +37,28 @@ func monitored(r records.Reader, p *neutron.LBPool) bool {
 	return ok && m.AdminStateUp && m.Delay > 0 && m.Timeout > 0
 }
 
-// healthOf returns the newest verdict on a member, nil if there is none.
-func healthOf(r records.Reader, member string) *topology.MemberHealth {
+// healthOf returns the verdict on a member of a pool, nil if there is none: that of the host with
+// the container that checks it or, until that has one, the newest of any host.
+func healthOf(r records.Reader, member string, p *neutron.LBPool) *topology.MemberHealth {
+	checker, _ := schema.ContainerBindings.Peek(r, containerOf(p))
 	var newest *topology.MemberHealth
 	for h := range schema.MemberHealths.By(r, "member", member) {
+		if checker != nil && h.HostID == checker.HostID {
+			return h
+		}
 		if newest == nil || h.Since.After(newest.Since) {
 			newest = h
 		}
 	}
 	return newest
+}
+
+// containerOf returns the container that checks the members of a pool.
+func containerOf(p *neutron.LBPool) string {
+	if p.V1() {
+		return translate.LBContainer(p.RouterID)
+	}
+	return translate.LBContainer(translate.LBRouter(p.LoadBalancerID))
 }
 
 // poolStatus returns the operating status of a pool: that of its members with a verdict. One that
@@ -59,7 +72,7 @@ func poolStatus(r records.Reader, p *neutron.LBPool) string {
 	}
 	judged, failed := 0, 0
 	for m := range schema.LBMembers.By(r, "pool", p.ID) {
-		health := healthOf(r, m.ID)
+		health := healthOf(r, m.ID, p)
 		if !m.AdminStateUp || health == nil {
 			continue
 		}
@@ -98,7 +111,7 @@ func listenerStatus(r records.Reader, l *neutron.Listener) string {
 	case neutron.LBFailed:
 		return neutron.LBFailed
 	case neutron.LBOnline:
-		if monitored(r, p) && checksFail(r, p.LoadBalancerID) {
+		if _, failing := checksFail(r, p); failing && monitored(r, p) {
 			return neutron.LBDegraded
 		}
 		return neutron.LBOnline
@@ -140,12 +153,12 @@ func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) string {
 	return neutron.LBOnline
 }
 
-// checksFail reports whether the container that checks the members of a load balancer has failed.
-func checksFail(r records.Reader, loadBalancer string) bool {
-	for s := range schema.ContainerStates.By(r, "container", translate.LBContainer(translate.LBRouter(loadBalancer))) {
+// checksFail reports whether the container that checks the members of a pool has failed, and why.
+func checksFail(r records.Reader, p *neutron.LBPool) (why string, failing bool) {
+	for s := range schema.ContainerStates.By(r, "container", containerOf(p)) {
 		if s.Status == topology.ContainerError {
-			return true
+			return s.Message, true
 		}
 	}
-	return false
+	return "", false
 }

@@ -217,6 +217,7 @@ type LBPoolView struct {
 	Listeners, Members []string // ids
 	OperatingStatus    string
 	VIPID              string // of LBaaS v1
+	ChecksFail         string // of LBaaS v1: why its health monitor checks nothing, "" if it does
 }
 
 // LBMemberView is a member with its status. The LBMember is not to be modified.

@@ -280,7 +280,11 @@ func v1PoolTable() *Table[LBPoolView] {
 			textsValue(monitors)),
 		row(Attribute{Name: "health_monitors_status", Type: "list of {monitor_id, status, status_description}", Doc: "made by the server"}, jsonValue(func(b []byte, o *T) []byte {
 			return appendList(b, monitors(o), func(b []byte, id string) []byte {
-				return append(appendString(append(b, `{"monitor_id":`...), id), `,"status":"ACTIVE","status_description":null}`...)
+				b = appendString(append(b, `{"monitor_id":`...), id)
+				if o.ChecksFail == "" {
+					return append(b, `,"status":"ACTIVE","status_description":null}`...)
+				}
+				return append(appendString(append(b, `,"status":"ERROR","status_description":`...), o.ChecksFail), '}')
 			})
 		})),
 		row(Attribute{Name: "vip_id", Filter: true, Type: "uuid", Doc: "null = none"}, textOrNullValue(func(o *T) string { return o.VIPID })),

@@ -61,15 +61,16 @@ type Pool struct {
 const (
 	MemberActive    = "ACTIVE"
 	MemberInactive  = "INACTIVE"
-	MemberMonitored = "MONITORED" // as the newest MemberHealth says; active while there is none
+	MemberMonitored = "MONITORED" // as MemberHealths say; active while there is none
 )
 
 // PoolMember is an address and a port that a pool sends connections to.
 type PoolMember struct {
-	ID           string     `json:"id"`
-	PoolID       string     `json:"poolId,omitempty"`
-	AdminStateUp bool       `json:"adminStateUp"`
-	Status       string     `json:"status"` // counts only while the pool has a health monitor
+	ID           string `json:"id"`
+	PoolID       string `json:"poolId,omitempty"`
+	AdminStateUp bool   `json:"adminStateUp"`
+	// Status counts only while the pool has a health monitor and there is no MemberHealth.
+	Status       string     `json:"status"`
 	Address      netip.Addr `json:"address"`
 	ProtocolPort uint16     `json:"protocolPort"`
 	Weight       int        `json:"weight"`           // 0 drains: it keeps the connections that it has

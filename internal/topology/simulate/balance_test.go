@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
@@ -373,4 +374,54 @@ func TestRepeatableChoice(t *testing.T) {
 	if !slices.Contains(first, "x") || !slices.Contains(first, "y") {
 		t.Errorf("all went to %v", first)
 	}
+}
+
+// TestBalancePortsExhausted: when a VIP has no port left towards a member, the drop says what helps.
+func TestBalancePortsExhausted(t *testing.T) {
+	t.Parallel()
+	l := balanced2(service{members: []backend{memberX}})
+	d := l.sim.Run(Input{PortID: "p-z", Frame: fromZ(vip2.Addr()).tcp(4000, 80), State: noPorts{answer: flow.NATExhausted}, Explain: true})
+	wantReason(t, d, flow.ErrorDrop, "all NAT ports of 10.3.0.210 are in use for this destination: members see a load balancer's clients by one address")
+}
+
+// TestVerdictOfTheCheckingHost: the verdict of the host with the container counts, whatever others
+// say later; until it has one, the newest does.
+func TestVerdictOfTheCheckingHost(t *testing.T) {
+	t.Parallel()
+	l := balanced1(service{monitored: true, members: []backend{memberX}})
+	l.Apply(owner("load-balancer", "lb-r"), &topology.Bundle{LoadBalancers: []topology.LoadBalancer{{ID: "lb-r", RouterID: "r", AdminStateUp: true, ServiceContainerID: "c"}}})
+	at := func(host string) []string {
+		p := topology.Port{ID: "hc", RouterID: "r", HostID: host, ServiceContainerID: "c"}
+		return l.Apply(owner(topology.ContainerOwner, "c"), &topology.Bundle{ServiceContainers: []topology.ServiceContainer{{ID: "c", PortID: "hc"}}, Ports: []topology.Port{p}})
+	}
+	says := func(host, status string, seconds int) []string {
+		return l.ApplyMemberHealth(host, "x", &topology.MemberHealth{MemberID: "x", HostID: host, Status: status, Since: time.Unix(int64(seconds), 0)})
+	}
+	sport := uint16(5000)
+	want := func(when string, up bool) {
+		t.Helper()
+		sport++
+		if m, d := l.connect(vipInside, sport); (m == "x") != up {
+			t.Errorf("%s: the member is chosen: %v, want %v\n%s", when, m == "x", up, walk(d))
+		}
+	}
+	at("h1")
+	says("h1", topology.MemberInactive, 1)
+	want("checked by its host", false)
+	if affected := at("h2"); len(affected) > 0 && slices.Contains(affected, "v-s") {
+		t.Error("a container that moves changes decisions before its new host has a verdict")
+	}
+	want("the next host has no verdict yet", false)
+	says("h2", topology.MemberActive, 2)
+	want("the next host has found it up", true)
+	if affected := says("h1", topology.MemberInactive, 3); slices.Contains(affected, "v-s") {
+		t.Error("the host without the container changes decisions")
+	}
+	want("the host without the container has another verdict", true)
+	if affected := at("h1"); !slices.Contains(affected, "v-s") {
+		t.Error("a container that moves to a host with another verdict changes no decision")
+	}
+	want("the container is back", false)
+	l.ApplyMemberHealth("h1", "x", nil)
+	want("the verdict of the host is withdrawn", true)
 }

@@ -19,6 +19,7 @@ type balancing struct {
 	members   map[string]*member
 	vips      map[string]*vip
 	monitors  map[string]*monitor
+	checkers  map[string]string // hosts by the service containers that they run
 }
 
 func newBalancing() balancing {
@@ -28,11 +29,12 @@ func newBalancing() balancing {
 		members:   map[string]*member{},
 		vips:      map[string]*vip{},
 		monitors:  map[string]*monitor{},
+		checkers:  map[string]string{},
 	}
 }
 
 func (b *balancing) empty() bool {
-	return len(b.balancers)+len(b.pools)+len(b.members)+len(b.vips)+len(b.monitors) == 0
+	return len(b.balancers)+len(b.pools)+len(b.members)+len(b.vips)+len(b.monitors)+len(b.checkers) == 0
 }
 
 // endpoint is an address with a port of TCP or UDP.
@@ -57,6 +59,9 @@ type balancer struct {
 	claims claims[topology.LoadBalancer]
 	def    *topology.LoadBalancer // nil while it is only referred to
 	router *router
+	// checker is the host that runs its container, "" for none: of several hosts' verdicts that
+	// host's count.
+	checker string
 
 	pools   []*pool               // by id
 	vips    map[endpoint][]*vip   // by id; the first that is up counts
@@ -122,6 +127,9 @@ func compareID[P placed](o P, id string) int { return cmp.Compare(o.head().id, i
 
 // applyBalancers applies load balancers with their pools, members, VIPs and monitors.
 func (w *World) applyBalancers(owner topology.Owner, old, b *topology.Bundle) {
+	if owner.Kind == topology.ContainerOwner {
+		w.followChecker(owner.ID, b)
+	}
 	changes(old.LoadBalancers, b.LoadBalancers, func(l *topology.LoadBalancer) string { return l.ID }, func(id string, _, after *topology.LoadBalancer) {
 		w.linkBalancer(define(w.balancers, id, func(l *balancer) *claims[topology.LoadBalancer] { return &l.claims }, owner, after))
 	})
@@ -139,6 +147,51 @@ func (w *World) applyBalancers(owner topology.Owner, old, b *topology.Bundle) {
 	})
 }
 
+// followChecker notes the host of a service container, by the container's port.
+func (w *World) followChecker(container string, b *topology.Bundle) {
+	host := ""
+	if len(b.Ports) > 0 {
+		host = b.Ports[0].HostID
+	}
+	if w.checkers[container] == host {
+		return
+	}
+	if w.checkers[container] = host; host == "" {
+		delete(w.checkers, container)
+	}
+	for _, l := range w.balancers {
+		if l.def != nil && l.def.ServiceContainerID == container {
+			w.setChecker(l)
+		}
+	}
+}
+
+// setChecker has the verdicts of a load balancer's container count.
+func (w *World) setChecker(b *balancer) {
+	host := ""
+	if b.def != nil {
+		host = w.checkers[b.def.ServiceContainerID]
+	}
+	if host == b.checker {
+		return
+	}
+	var all []*member
+	var before []string
+	for _, p := range b.pools {
+		for _, m := range p.members {
+			if len(m.health) > 1 { // else the only one counts
+				all, before = append(all, m), append(before, m.reported())
+			}
+		}
+	}
+	b.checker = host
+	for i, m := range all {
+		if m.reported() != before[i] {
+			w.touchMember(m)
+		}
+	}
+}
+
 // linkBalancer follows a definition. All packets of a router are looked at by its load balancer.
 func (w *World) linkBalancer(b *balancer) {
 	def, old := b.claims.top(), b.router
@@ -146,6 +199,7 @@ func (w *World) linkBalancer(b *balancer) {
 		return
 	}
 	b.def, b.router = def, nil
+	w.setChecker(b)
 	if def != nil && def.RouterID != "" {
 		b.router = hold(w.routers, def.RouterID)
 		b.router.balancers = insertByID(b.router.balancers, b)
@@ -295,8 +349,8 @@ func (w *World) linkMember(m *member) {
 }
 
 // ApplyMemberHealth enters what a host reports of a member's health, nil when it reports nothing
-// any more, and returns what decisions rest on that may change. Of several hosts' reports the
-// newest counts. The world keeps h.
+// any more, and returns what decisions rest on that may change. Of several hosts' reports that of
+// the host with the container counts or, if it has none yet, the newest. The world keeps h.
 func (w *World) ApplyMemberHealth(hostID, memberID string, h *topology.MemberHealth) (affected []string) {
 	w.begin()
 	m := hold(w.members, memberID)
@@ -319,10 +373,18 @@ func (w *World) ApplyMemberHealth(hostID, memberID string, h *topology.MemberHea
 	return w.end()
 }
 
-// reported returns the newest status that a host reports, "" for none.
+// reported returns the status that the host with the container reports, or else the newest that any
+// host does, "" for none: what another host has found counts until the next one knows.
 func (m *member) reported() (status string) {
+	checker := ""
+	if m.pool != nil && m.pool.balancer != nil {
+		checker = m.pool.balancer.checker
+	}
 	var newest *topology.MemberHealth
 	for _, h := range m.health {
+		if h.HostID == checker {
+			return h.Status
+		}
 		if newest == nil || h.Since.After(newest.Since) {
 			newest, status = h, h.Status
 		}

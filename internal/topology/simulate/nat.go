@@ -269,7 +269,11 @@ func (n *translator) refuse(answer flow.NATAnswer, t *translation, src netip.Add
 	case flow.NATShareUsed:
 		n.dec.errorDrop(n.device, fmt.Sprintf("%v uses half of the NAT ports of %v for this destination: its share", src, a))
 	default:
-		n.dec.errorDrop(n.device, "all NAT ports of "+a.String()+" are in use for this destination")
+		reason := "all NAT ports of " + a.String() + " are in use for this destination"
+		if r := n.world.routers[n.device]; r != nil && len(r.balancers) > 0 {
+			reason += ": members see a load balancer's clients by one address; share the clients among more VIPs or the connections among more members"
+		}
+		n.dec.errorDrop(n.device, reason)
 	}
 	return ended
 }
