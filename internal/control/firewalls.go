@@ -70,7 +70,7 @@ func (s firewalls) update(ctx context.Context, c neutron.Caller, id string, v ne
 // delete deletes a firewall.
 func (s firewalls) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return s.remove(ctx, c, id, ifMatch, func(o *operation, _ *neutron.Firewall) error {
-		return errors.Join(o.dropFirewallLogs(id), o.dropBundle(kindFirewall, id), schema.Firewalls.Delete(o.tx, id))
+		return errors.Join(o.dropFirewallLogs(id), o.dropLoggers("firewall", id), o.dropBundle(kindFirewall, id), schema.Firewalls.Delete(o.tx, id))
 	})
 }
 

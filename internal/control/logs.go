@@ -21,7 +21,7 @@ func newLogs(s *Service) *resource[neutron.Log, neutron.Log] {
 		func(l *neutron.Log) *neutron.Standard { return &l.Standard }, (*operation).createLog)
 }
 
-// Logs returns the operations on logs of security groups.
+// Logs returns the operations on logs of security groups and firewalls.
 func (s *Service) Logs() Operations[neutron.Log] {
 	o := s.logs.untagged()
 	o.Update, o.Delete = s.logs.update, s.logs.delete
@@ -53,7 +53,11 @@ func (o *operation) createLog(_ context.Context, v neutron.Values) (*neutron.Log
 
 // checkLog refuses a new log of what is not there, and of a group on a port that is not in it.
 func (o *operation) checkLog(l *neutron.Log) error {
-	if l.ResourceType != neutron.LogSecurityGroup {
+	switch l.ResourceType {
+	case neutron.LogSecurityGroup:
+	case neutron.LogFirewall:
+		return o.checkFirewallOfLog(l)
+	default:
 		return neutron.Errorf(neutron.Invalid, "InvalidLogResourceType", "Invalid log resource_type: %s.", l.ResourceType)
 	}
 	if l.ResourceID != "" {
@@ -75,6 +79,20 @@ func (o *operation) checkLog(l *neutron.Log) error {
 	return nil
 }
 
+// checkFirewallOfLog refuses a new log that names no firewall, or a port.
+func (o *operation) checkFirewallOfLog(l *neutron.Log) error {
+	switch {
+	case l.ResourceID == "":
+		return invalid("a log of resource_type firewall needs the id of a firewall as resource_id")
+	case l.TargetID != "":
+		return invalid("a log of resource_type firewall has no target_id: firewalls decide in routers")
+	}
+	if _, err := schema.Firewalls.Need(o.tx, l.ResourceID); err != nil {
+		return neutron.Errorf(neutron.NotFound, "ResourceNotFound", "Resource %s could not be found.", l.ResourceID)
+	}
+	return nil
+}
+
 // putLog stores a log with what is derived from it.
 func (o *operation) putLog(l *neutron.Log) error {
 	if err := schema.Logs.Put(o.tx, l); err != nil {
@@ -83,7 +101,14 @@ func (o *operation) putLog(l *neutron.Log) error {
 	if !l.Enabled {
 		return o.dropBundle(kindLog, l.ID)
 	}
-	return o.putBundle(kindLog, l.ID, translate.Log(l))
+	if l.ResourceType != neutron.LogFirewall {
+		return o.putBundle(kindLog, l.ID, translate.Log(l))
+	}
+	f, err := schema.Firewalls.Need(o.tx, l.ResourceID)
+	if err != nil {
+		return err
+	}
+	return o.putBundle(kindLog, l.ID, translate.LogOfFirewall(l, f))
 }
 
 func (s logs) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.Log, error) {
@@ -99,8 +124,8 @@ func (s logs) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *
 	})
 }
 
-// dropLoggers deletes what is derived from the logs that go with the group or the port that they
-// name in a field.
+// dropLoggers deletes what is derived from the logs that go with the group, the firewall or the
+// port that they name in a field.
 func (o *operation) dropLoggers(field, id string) error {
 	var errs []error
 	for l := range schema.Logs.By(o.tx, field, id) {

@@ -99,7 +99,7 @@ func TestLogsRefused(t *testing.T) {
 	before := w.dump()
 	const unknown = "5e7a04b4-84a4-4bd9-a51c-3d9c6d9c0b4f"
 	for body, want := range map[string]string{
-		`"resource_type":"firewall"`:                                       "InvalidLogResourceType: Invalid log resource_type: firewall.",
+		`"resource_type":"snat"`:                                           "InvalidLogResourceType: Invalid log resource_type: snat.",
 		`"resource_type":"security_group","event":"x"`:                     "HTTPBadRequest: Invalid input for event. Reason: x is not in valid_values.",
 		`"resource_type":"security_group","resource_id":"` + unknown + `"`: "ResourceNotFound: Resource " + unknown + " could not be found.",
 		`"resource_type":"security_group","target_id":"` + unknown + `"`:   "TargetResourceNotFound: Target resource " + unknown + " could not be found.",
@@ -118,7 +118,7 @@ func TestLogsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		c           neutron.Caller
 		logs, types int
-	}{{w.admin, 1, 1}, {w.member, 0, 0}} {
+	}{{w.admin, 1, 2}, {w.member, 0, 0}} {
 		found, err := all(w.Logs().List(t.Context(), tt.c, neutron.Query{}))
 		types, err2 := all(w.LoggableResources().List(t.Context(), tt.c, neutron.Query{}))
 		if err != nil || err2 != nil || len(found) != tt.logs || len(types) != tt.types {
@@ -129,4 +129,43 @@ func TestLogsRefused(t *testing.T) {
 		t.Error("a user of the project is shown its log")
 	}
 	w.expect(w.remove(w.member, neutron.Logs, l.ID), "LogResourceNotFound: Log resource "+l.ID+" could not be found.")
+}
+
+// TestLogOfFirewall: an admin's log of a firewall is a logger of its chain with a file of its own,
+// while it is enabled, and goes with the firewall.
+func TestLogOfFirewall(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	w.routerTo(w.member, "")
+	f := must[*neutron.FirewallView](w, w.member, neutron.Firewalls, `{"firewall_policy_id":"`+w.firewallPolicy()+`"}`)
+	for _, more := range []string{``, `,"resource_id":"` + f.ID + `","target_id":"` + f.ID + `"`, `,"resource_id":"` + w.network(`{}`).ID + `"`} {
+		if _, err := w.create(w.admin, neutron.Logs, `{"resource_type":"firewall"`+more+`}`); err == nil {
+			t.Errorf("a log with %q is made", more)
+		}
+	}
+	l := must[*neutron.Log](w, w.admin, neutron.Logs, `{"resource_type":"firewall","resource_id":"`+f.ID+`","event":"DROP"}`)
+	b := w.bundle("log", l.ID)
+	if len(b.RuleLoggers) != 1 || len(b.LoggingResources) != 1 {
+		t.Fatalf("translated to %+v", b)
+	}
+	x := b.RuleLoggers[0]
+	if x.ChainID != w.bundle("firewall", f.ID).Chains[0].ID || x.Event != topology.LogDrop || x.LoggingResourceID != b.LoggingResources[0].ID || !b.LoggingResources[0].Enabled ||
+		topology.MetadataOf(x.Metadata, topology.MetadataTenant) != f.ProjectID {
+		t.Errorf("translated to %+v, %+v", x, b.LoggingResources[0])
+	}
+	if _, err := w.change(w.admin, neutron.Logs, l.ID, `{"enabled":false}`); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.keysOf("log/" + l.ID); got > 0 {
+		t.Error("a log that is not enabled is something to packets")
+	}
+	if _, err := w.change(w.admin, neutron.Logs, l.ID, `{"enabled":true}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.remove(w.member, neutron.Firewalls, f.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.keysOf("log/" + l.ID); got > 0 {
+		t.Error("a log outlives its firewall")
+	}
 }

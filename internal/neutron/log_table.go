@@ -1,10 +1,10 @@
 package neutron
 
-// Log asks for records of what security groups decide about packets (services §9.1).
+// Log asks for records of what security groups or a firewall decide about packets (services §9.1).
 type Log struct {
 	Standard
-	ResourceType string `json:"resource_type"`         // LogSecurityGroup
-	ResourceID   string `json:"resource_id,omitempty"` // of a security group; "" = of all
+	ResourceType string `json:"resource_type"`         // LogSecurityGroup or LogFirewall
+	ResourceID   string `json:"resource_id,omitempty"` // of a security group, "" = of all; of a firewall
 	TargetID     string `json:"target_id,omitempty"`   // of a port; "" = all
 	Event        string `json:"event"`
 	Enabled      bool   `json:"enabled"`
@@ -15,8 +15,11 @@ type LoggableResource struct {
 	Type string
 }
 
-// LogSecurityGroup is the type of the resources that logs are made for.
-const LogSecurityGroup = "security_group"
+// Types of the resources that logs are made for.
+const (
+	LogSecurityGroup = "security_group"
+	LogFirewall      = "firewall"
+)
 
 // Events of logs.
 const (
@@ -25,9 +28,9 @@ const (
 	LogAll    = "ALL"
 )
 
-// LoggableResourceTypes returns the types of resources that logs are made for.
+// LoggableResourceTypes returns the types of resources that logs are made for, in order.
 func LoggableResourceTypes() []LoggableResource {
-	return []LoggableResource{{LogSecurityGroup}}
+	return []LoggableResource{{LogFirewall}, {LogSecurityGroup}}
 }
 
 func logTable() *Table[Log] {
@@ -35,9 +38,9 @@ func logTable() *Table[Log] {
 	cols := append([]column[Log]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "resource_type", Create: true, Default: required{}, Filter: true, Sort: true, Type: "string",
-			Doc: "security_group", parse: text(maxName)}, textValue(func(o *Log) string { return o.ResourceType })),
+			Doc: "security_group or firewall", parse: text(maxName)}, textValue(func(o *Log) string { return o.ResourceType })),
 		row(Attribute{Name: "resource_id", Create: true, Filter: true, Sort: true, Type: "uuid",
-			Doc: "of a security group: log what it decides", parse: orNull(uuid)}, textOrNullValue(func(o *Log) string { return o.ResourceID })),
+			Doc: "of a security group or a firewall: log what it decides", parse: orNull(uuid)}, textOrNullValue(func(o *Log) string { return o.ResourceID })),
 		row(Attribute{Name: "target_id", Create: true, Filter: true, Sort: true, Type: "uuid",
 			Doc: "of a port: log what is decided there; without it and a group, on all ports of the project", parse: orNull(uuid)},
 			textOrNullValue(func(o *Log) string { return o.TargetID })),

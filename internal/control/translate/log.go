@@ -23,3 +23,11 @@ func Log(l *neutron.Log) topology.Bundle {
 	}
 	return topology.Bundle{Loggers: []topology.Logger{x}}
 }
+
+// LogOfFirewall translates a log of a firewall, which is a firewall log with a logging resource of
+// its own.
+func LogOfFirewall(l *neutron.Log, f *neutron.Firewall) topology.Bundle {
+	b := FirewallLog(&neutron.FirewallLog{Standard: l.Standard, LoggingResourceID: l.ID, Event: l.Event}, f)
+	b.LoggingResources = []topology.LoggingResource{{ID: l.ID, Type: topology.TypeFile, Enabled: true}}
+	return b
+}

@@ -19,8 +19,17 @@ var FirewallLogs = records.NewTable("firewall-log", NeutronPrefix+"firewall-logs
 	records.Index("project", func(l *neutron.FirewallLog) []string { return []string{l.ProjectID} }),
 )
 
-// Logs are deleted with the security group or the port that they are about.
+// Logs are deleted with the security group, the firewall or the port that they are about.
 var Logs = records.NewTable("log", NeutronPrefix+"logs/", func(l *neutron.Log) string { return l.ID },
-	records.Ref("security_group", SecurityGroups, func(l *neutron.Log) []string { return []string{l.ResourceID} }, records.Cascade()),
+	records.Ref("security_group", SecurityGroups, func(l *neutron.Log) []string { return logged(l, neutron.LogSecurityGroup) }, records.Cascade()),
+	records.Ref("firewall", Firewalls, func(l *neutron.Log) []string { return logged(l, neutron.LogFirewall) }, records.Cascade()),
 	records.Ref("target", Ports, func(l *neutron.Log) []string { return []string{l.TargetID} }, records.Cascade()),
 )
+
+// logged returns the id of what a log is about if that is of a type.
+func logged(l *neutron.Log, resourceType string) []string {
+	if l.ResourceType != resourceType {
+		return nil
+	}
+	return []string{l.ResourceID}
+}
