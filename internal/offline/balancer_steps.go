@@ -442,7 +442,8 @@ func (q *balancingRequest) moveMember() error {
 	return nil
 }
 
-// associate gives a pool of LBaaS v1 the health monitor that an update names, and takes away others.
+// associate gives a pool of LBaaS v1 the health monitor that an update names, and takes away
+// others.
 func (w *world) associate(pool string, data object, stored map[string]any) error {
 	if !data.has("health_monitors") {
 		return nil

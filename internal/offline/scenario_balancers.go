@@ -22,8 +22,8 @@ func newBalancing() balancing {
 	return balancing{balancers: map[string]*scenarioLB{}, vipPorts: map[string]string{}}
 }
 
-// scenarioLB is a load balancer of LBaaS v2, or a pool of LBaaS v1 with its VIP. What is below it is
-// found by name; of LBaaS v1 the names are "pool" and "vip".
+// scenarioLB is a load balancer of LBaaS v2, or a pool of LBaaS v1 with its VIP. What is below it
+// is found by name; of LBaaS v1 the names are "pool" and "vip".
 type scenarioLB struct {
 	name      string
 	v1        bool
@@ -46,8 +46,8 @@ func (b *scenarioLB) types() (vip, pool, member, monitor string) {
 	return typeListener, typeLBPool, typeLBMember, typeLBMonitor
 }
 
-// checkingHost returns the host that checks members: of LBaaS v2 that of the container, whose port is
-// one of the scenario's.
+// checkingHost returns the host that checks members: of LBaaS v2 that of the container, whose port
+// is one of the scenario's.
 func (s *scenario) checkingHost(b *scenarioLB) string {
 	if b.v1 {
 		return s.derive("host", b.name+".health")
@@ -183,8 +183,8 @@ func (s *scenario) nameLBPort(o object, b *scenarioLB) error {
 	return nil
 }
 
-// vipPort returns the port of a load balancer, and its address: a port of the scenario, or a new one.
-// Without groups a new one is open, as Octavia makes it.
+// vipPort returns the port of a load balancer, and its address: a port of the scenario, or a new
+// one. Without groups a new one is open, as Octavia makes it.
 func (s *scenario) vipPort(o object, b *scenarioLB) (id, address string, err error) {
 	ip, err := o.get("vip_address").addr()
 	if err != nil {

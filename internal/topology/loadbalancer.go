@@ -117,8 +117,8 @@ type HealthMonitor struct {
 	Delay        int    `json:"delay"`      // seconds between checks
 	Timeout      int    `json:"timeout"`    // seconds that a check may take
 	MaxRetries   int    `json:"maxRetries"` // checks that succeed before a member is up again
-	// FailRetries is the number of checks that fail before a member is down; 0 = MaxRetries of them,
-	// as in LBaaS, and two that succeed bring it up again.
+	// FailRetries is the number of checks that fail before a member is down; 0 = MaxRetries of
+	// them, as in LBaaS, and two that succeed bring it up again.
 	FailRetries int `json:"maxRetriesDown,omitempty"`
 	// Of HTTP and HTTPS.
 	HTTPMethod    string `json:"httpMethod,omitempty"`

@@ -376,7 +376,8 @@ func TestRepeatableChoice(t *testing.T) {
 	}
 }
 
-// TestBalancePortsExhausted: when a VIP has no port left towards a member, the drop says what helps.
+// TestBalancePortsExhausted: when a VIP has no port left towards a member, the drop says what
+// helps.
 func TestBalancePortsExhausted(t *testing.T) {
 	t.Parallel()
 	l := balanced2(service{members: []backend{memberX}})
