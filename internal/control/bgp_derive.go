@@ -12,8 +12,8 @@ import (
 )
 
 // What BGP means to a router is derived from the router, its ports and their subnets, its speaker
-// and the speaker's peers. It is there while the speaker has a peer. Each operation that changes one
-// of these derives it again.
+// and the speaker's peers. It is there while the speaker has a peer. Each operation that changes
+// one of these derives it again.
 
 // routerBGP returns what the BGP of a speaker's router is derived from. A transaction guards all of
 // it.

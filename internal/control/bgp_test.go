@@ -70,7 +70,7 @@ func (w *world) bgpPeer(speaker, ip, password string) string {
 	return id
 }
 
-// describeBGP tells what a router's speaker has to do, each object of it in a line.
+// describeBGP returns what a router's speaker has to do, each object of it in a line.
 func (w *world) describeBGP(router string) []string {
 	w.t.Helper()
 	b := w.bundle(topology.RouterBGPOwner, router)

@@ -10,8 +10,8 @@ import (
 )
 
 // Fields that Neutron's plugin hands to a driver beside the attributes of the API
-// (midonet-translations §14): the speaker of a peer, whole, and the peers of a speaker that is to be
-// deleted.
+// (midonet-translations §14): the speaker of a peer, whole, and the peers of a speaker that is to
+// be deleted.
 const (
 	peerSpeaker  = "bgp_speaker"
 	deletedPeers = "del_bgp_peer_ids"

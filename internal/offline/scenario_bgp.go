@@ -52,8 +52,8 @@ func (s *scenario) updateBGP(n node) error {
 	return s.setPeers(router, o.get("peers"))
 }
 
-// setPeers makes the peers of a router's speaker those of a list. New ones come before others go, so
-// that the speaker's container stays.
+// setPeers makes the peers of a router's speaker those of a list. New ones come before others go,
+// so that the speaker's container stays.
 func (s *scenario) setPeers(router string, n node) error {
 	name := s.nameOf[router]
 	speaker := s.derive("bgp", name)

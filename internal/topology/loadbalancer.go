@@ -153,7 +153,7 @@ type ServiceContainer struct {
 	ServiceGroupID string `json:"serviceGroupId,omitempty"`
 }
 
-// ServiceContainerGroup says which hosts may run its containers.
+// ServiceContainerGroup is a group of containers that the same hosts may run.
 type ServiceContainerGroup struct {
 	ID string `json:"id"`
 	// PortGroupID restricts the hosts to those of the group's bound ports while there are any;

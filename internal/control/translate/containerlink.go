@@ -8,8 +8,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// LinkSpace is what the link between a router and a service container is chosen from: the
-// link-local range without what the router has of it already (midonet-translations §4 H9).
+// LinkSpace is a part of the link-local range, that without what a router has of it already, from
+// which the link to a service container is chosen (midonet-translations §4 H9).
 type LinkSpace struct {
 	Subnets []*neutron.Subnet // that the router is on
 	// Own is the link that the container has, which it keeps while that is free; Others are those

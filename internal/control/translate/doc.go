@@ -45,6 +45,8 @@
 //	router-lb         which of the router's pools of LBaaS    their members
 //	                  v1 there are, and are monitored
 //	vip               the VIP; the router's gateway           its pool
+//	router-bgp        the router; its ports, their networks   floating IPs
+//	                  and subnets; the speaker; its peers
 //	container         what has the container                  the scheduler's choice, which the
 //	                                                          port follows
 //
