@@ -24,6 +24,7 @@ type scenario struct {
 	carriers
 	trunking
 	tapping
+	gateways
 }
 
 // placement says where the ports of a scenario are.
@@ -62,8 +63,7 @@ type field struct {
 // unsupportedSections are parts of a topology that this version does not simulate.
 func unsupportedSections() []string {
 	return []string{
-		"lbaas_v1", "lbaas_v2", "gateway_devices", "l2_gateways",
-		"l2_gateway_connections",
+		"lbaas_v1", "lbaas_v2",
 	}
 }
 
@@ -92,8 +92,8 @@ func newScenario(w *world, p placement) *scenario {
 		"up":                    {attribute: "admin_state_up"},
 		"mac":                   {attribute: "mac_address"},
 		"port_security":         {attribute: "port_security_enabled"},
-		"owner":                 {"device_owner", readOwner},
-		"device_owner":          {"device_owner", readOwner},
+		"owner":                 {attribute: "device_owner"},
+		"device_owner":          {attribute: "device_owner"},
 		"network":               {"network_id", s.networks.id},
 		"security_groups":       {"security_groups", listOf(s.groups.id)},
 		"fixed_ips":             {"fixed_ips", listOf(objectOf(map[string]field{"ip": {attribute: "ip_address"}, "subnet": {"subnet_id", s.subnets.id}}))},
@@ -108,6 +108,7 @@ func newScenario(w *world, p placement) *scenario {
 	s.tapping = newTapping(s, w)
 	s.routing = newRouting(s, w)
 	s.firewallLogs = newFirewallLogs(s, w)
+	s.gateways = newGateways(s, w)
 	return s
 }
 
@@ -172,15 +173,6 @@ func listOf(read func(node) (any, error)) func(node) (any, error) {
 
 func readText(n node) (any, error) { return n.text() }
 
-// readOwner reads the owner of a port, but for one that needs what is not simulated.
-func readOwner(n node) (any, error) {
-	owner, err := n.text()
-	if err == nil && translate.ClassOf(owner) == translate.Remote {
-		return nil, fileErrorf(n.place, "%s needs layer-2 gateways, which are not simulated by this version", owner)
-	}
-	return owner, err
-}
-
 // id is find as the value of a field.
 func (sec *section) id(n node) (any, error) { return sec.find(n) }
 
@@ -199,7 +191,7 @@ func (sec *section) find(n node) (string, error) {
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
 	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
-		"firewall_groups", "firewall_logs", "tap_services", "tap_flows"},
+		"firewall_groups", "firewall_logs", "tap_services", "tap_flows", "gateway_devices", "l2_gateways", "l2_gateway_connections"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
@@ -221,12 +213,14 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 	}{
 		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"address_scopes", s.scopes.adder(s)},
 		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"address_groups", s.addresses.adder(s)}, {"security_groups", s.addGroup},
-		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"trunks", s.addTrunk}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
+		{"security_groups", s.addGroupRules}, {"ports", s.addNearPort}, {"trunks", s.addTrunk}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
 		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
 		{"firewalls", s.addFirewall},
 		{"firewall_groups", s.addFirewallGroup}, {"firewall_logs", s.addFirewallLog},
 		{"tap_services", s.tapServices.adder(s)}, {"tap_flows", s.tapFlows.adder(s)},
+		{"gateway_devices", s.addGatewayDevice}, {"l2_gateways", s.addL2Gateway}, {"l2_gateway_connections", s.addConnection},
+		{"ports", s.addRemotePort},
 	} {
 		list, err := o.get(part.name).list()
 		if err != nil {
