@@ -5,10 +5,12 @@ import "heddle/internal/control/translate"
 // gateways are the layer-2 gateways of a scenario.
 type gateways struct {
 	devices, l2Gateways, connections *section
+	remote                           map[string]bool // names of ports of machines outside
 }
 
 func newGateways(s *scenario, w *world) gateways {
 	g := gateways{
+		remote: map[string]bool{},
 		devices: &section{kind: w.kinds["gateway_device"], what: "gateway device", ids: map[string]string{},
 			fields: asTheyAre("type", "tunnel_ips")},
 		l2Gateways: &section{kind: w.kinds["l2_gateway"], what: "L2 gateway", ids: map[string]string{}, fields: asTheyAre("segmentation_id")},
@@ -122,5 +124,8 @@ func (s *scenario) addRemotePort(n node) error {
 	if !isRemote(n) {
 		return nil
 	}
-	return s.add(s.ports, n, nil)
+	return s.add(s.ports, n, func(name string, _ map[string]any) error {
+		s.remote[name] = true
+		return nil
+	})
 }
