@@ -280,8 +280,8 @@ func TestL2GatewayRefusals(t *testing.T) {
 	}
 }
 
-// TestSwitchConnection: where a gateway has ports of a switch, the VNI is the network's own, and the
-// VLAN at the ports what gateway or connection say.
+// TestSwitchConnection: where a gateway has ports of a switch, the VNI is the network's own, and
+// gateway or connection have the VLAN at the ports.
 func TestSwitchConnection(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)

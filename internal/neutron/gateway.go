@@ -16,8 +16,8 @@ const (
 // ManagementOVSDB is the protocol of a switch's database.
 const ManagementOVSDB = "ovsdb"
 
-// GatewayDevice is a router or a network by which layer-2 gateways reach machines outside (extension
-// gateway-device).
+// GatewayDevice is a router or a network by which layer-2 gateways reach machines outside
+// (extension gateway-device).
 type GatewayDevice struct {
 	Standard
 	Type       string       `json:"type"`
@@ -65,7 +65,7 @@ type L2GatewayDevice struct {
 	// SegmentationID is that of the gateway's connection, nil to leave it to the connection.
 	SegmentationID *int `json:"segmentation_id,omitempty"`
 
-	// DeviceName is what the request named the device by; "" in MidoNet's spelling, which has no
+	// DeviceName is the device's id or name in the request; "" in MidoNet's spelling, which has no
 	// interfaces.
 	DeviceName string               `json:"device_name,omitempty"`
 	Interfaces []L2GatewayInterface `json:"interfaces,omitempty"`
@@ -82,8 +82,8 @@ type L2GatewayConnection struct {
 	Standard
 	L2GatewayID string `json:"l2_gateway_id"`
 	NetworkID   string `json:"network_id"`
-	// SegmentationID is what the request has: a VLAN or a VNI, or for a gateway with interfaces the
-	// VLAN at these; nil if the gateway has it.
+	// SegmentationID is the request's: a VLAN or a VNI, or for a gateway with interfaces the VLAN at
+	// these; nil if the gateway has it.
 	SegmentationID *int `json:"segmentation_id,omitempty"`
 
 	// What follows from the gateway, which does not change.

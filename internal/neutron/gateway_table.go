@@ -13,7 +13,7 @@ const (
 	maxGatewayVNI  = 1<<24 - 2
 )
 
-// gatewayDeviceTable has the attributes of networking-midonet. A device of a network has no tunnels.
+// gatewayDeviceTable has the attributes of networking-midonet. A network's device has no tunnels.
 func gatewayDeviceTable() *Table[GatewayDeviceView] {
 	std := func(o *GatewayDeviceView) *Standard { return &o.Standard }
 	ofTunnels := func(v value[GatewayDeviceView]) value[GatewayDeviceView] {

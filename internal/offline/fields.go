@@ -30,7 +30,7 @@ func frameSchema() map[string]frameField {
 	mac, ip := frameField{read: canonicalMAC}, frameField{read: canonicalIP}
 	number, flag := frameField{read: canonicalNumber}, frameField{read: canonicalFlag}
 	list, protocol := frameField{read: canonicalList}, frameField{read: canonicalProtocol}
-	return map[string]frameField{
+	schema := map[string]frameField{
 		"type":    {read: wordOf("ipv4", "ipv6", "arp")},
 		"eth_src": mac, "eth_dst": mac, "vlan": number,
 		"ip_src": ip, "ip_dst": ip, "proto": protocol, "sport": number, "dport": number, "ttl": number,
@@ -52,6 +52,8 @@ func frameSchema() map[string]frameField {
 			"prefixes": list, "mtu": number, "managed": flag, "other": flag, "lifetime": number,
 		}},
 	}
+	schema["vxlan"] = frameField{part: map[string]frameField{"vni": number, "frame": {part: maps.Clone(schema)}}}
+	return schema
 }
 
 // dhcpTypes are the message types from 1 on (RFC 2132 §9.6).

@@ -16,6 +16,7 @@ const (
 	laterOffset   = 185    // of a later fragment in 8-byte units: what a 1500-byte link leaves
 	transactionID = 0x48656464
 	defaultTTL    = 64
+	vxlanSource   = 49152 // UDP port
 )
 
 // ParseFrame reads the fields of a frame (file-formats §2), YAML or JSON without references, and
@@ -139,6 +140,11 @@ func (b *builder) complete() {
 	}
 	if b.has("dhcp") {
 		b.completeDHCP(otherwise)
+	}
+	if b.has("vxlan") {
+		otherwise("proto", "udp")
+		otherwise("sport", int(vxlanSource))
+		otherwise("dport", int(packet.VXLANPort))
 	}
 	v6 := b.text("type") == "ipv6"
 	if b.has("icmp_type") || b.has("inner") || b.has("nd_target") || b.has("ra") || b.has("icmp_id") {
@@ -268,8 +274,11 @@ func (b *builder) payload(src, dst netip.Addr, proto uint8) []byte {
 		return packet.TCP{SrcPort: sport, DstPort: dport, Flags: packet.TCPAck, Window: 0xffff}.Append(nil, src, dst, nil)
 	case packet.ProtoUDP:
 		var data []byte
-		if b.has("dhcp") {
+		switch {
+		case b.has("dhcp"):
 			data = b.dhcp()
+		case b.has("vxlan"):
+			data = b.vxlan()
 		}
 		return packet.UDP{SrcPort: sport, DstPort: dport}.Append(nil, src, dst, data)
 	case packet.ProtoICMP:
@@ -285,6 +294,17 @@ func (b *builder) payload(src, dst netip.Addr, proto uint8) []byte {
 		binary.BigEndian.PutUint16(data[2:], dport)
 	}
 	return data
+}
+
+// vxlan returns the payload of a VXLAN packet.
+func (b *builder) vxlan() []byte {
+	in := b.part("vxlan")
+	inner, _ := in.fields["frame"].(fields)
+	frame, err := inner.build(node{place: in.place}.under("frame"))
+	if err != nil && *b.fault == nil {
+		*b.fault = err
+	}
+	return packet.AppendVXLAN(nil, uint32(in.number("vni", 0, 1<<24-1)), frame)
 }
 
 // icmp returns the header of an ICMP message and what follows its eight bytes.

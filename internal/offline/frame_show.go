@@ -55,8 +55,12 @@ func showIP(show fields, f *packet.Frame, raw []byte) {
 	default:
 		show["sport"], show["dport"] = int(f.TpSrc), int(f.TpDst)
 		if f.Proto == packet.ProtoUDP && f.End >= f.L4+8 {
-			if dhcp, ok := showDHCP(raw[f.L4+8 : f.End]); ok {
+			payload := raw[f.L4+8 : f.End]
+			if dhcp, ok := showDHCP(payload); ok {
 				show["dhcp"] = dhcp
+			}
+			if vni, inner, err := packet.ParseVXLAN(payload); err == nil && f.TpDst == packet.VXLANPort {
+				show["vxlan"] = fields{"vni": int(vni), "frame": showFrame(inner)}
 			}
 		}
 	}

@@ -100,7 +100,9 @@ func playScenario(ctx context.Context, n node, st store.Store, hosts Hosts) (car
 		return 0, err
 	}
 	for name, id := range system.ports.ids {
-		p.ports = append(p.ports, PlayedPort{name, id, system.macs[name]})
+		if !system.remote[name] {
+			p.ports = append(p.ports, PlayedPort{name, id, system.macs[name]})
+		}
 	}
 	if err := p.follow(); err != nil {
 		return 0, err

@@ -177,7 +177,7 @@ func TestCreateThenDelete(t *testing.T) {
 			data := with(anyPort(t, i), map[string]any{"id": uuidOf(kindPort, i), "network_id": uuidOf(kindNetwork, 0)})
 			data["device_owner"] = rapid.SampledFrom([]string{
 				"", "compute:nova", "network:dhcp", "network:router_interface", "network:router_gateway", "network:floatingip",
-				"neutron:LOADBALANCER", "neutron:LOADBALANCERV2", "network:remote_site", "network:other", "trunk:subport",
+				"neutron:LOADBALANCER", "neutron:LOADBALANCERV2", "network:other", "trunk:subport",
 			}).Draw(t, "owner")
 			h.must(t, "create", "port", data)
 			all = append(all, made{"port", uuidOf(kindPort, i)})

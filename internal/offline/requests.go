@@ -38,6 +38,10 @@ func checkAttributes(r neutron.Resource, data object) error {
 		known = append(known, deletedPeers)
 	case neutron.BGPPeers:
 		known = append(known, peerSpeaker)
+	case neutron.RemoteMACEntries:
+		known = append(known, remoteMACDevice)
+	case neutron.L2GatewayConnections:
+		known = append(known, embeddedGateway)
 	}
 	if _, err := data.object(known...); err != nil {
 		return err
@@ -81,6 +85,10 @@ func (w *world) create(k *kind, id string, data object) error {
 		return w.createBGPSpeaker(k, id, data)
 	case neutron.BGPPeers:
 		return w.createBGPPeer(k, id, data)
+	case neutron.RemoteMACEntries:
+		return w.createRemoteMAC(k, id, data)
+	case neutron.L2GatewayConnections:
+		return w.createConnection(k, id, data)
 	}
 	v, err := w.newValues(k, id, data)
 	if err != nil {
@@ -197,6 +205,10 @@ func (w *world) change(k *kind, id string, data object) error {
 		return err
 	}
 	switch k.Resource {
+	case neutron.RemoteMACEntries:
+		return refuse(neutron.Unsupported, "remote MAC entries cannot be updated")
+	case neutron.L2GatewayConnections:
+		return nil // it means nothing (midonet-translations §19)
 	case neutron.FloatingIPs:
 		data.fields = associated(data.fields, stored)
 	case neutron.FirewallLogs:

@@ -26,6 +26,7 @@ type scenario struct {
 	trunking
 	tapping
 	balancing
+	gateways
 }
 
 // placement says where the ports of a scenario are.
@@ -61,14 +62,6 @@ type field struct {
 	value     func(node) (any, error)
 }
 
-// unsupportedSections are parts of a topology that this version does not simulate.
-func unsupportedSections() []string {
-	return []string{
-		"gateway_devices", "l2_gateways",
-		"l2_gateway_connections",
-	}
-}
-
 func newScenario(w *world, p placement) *scenario {
 	s := &scenario{world: w, placement: p, carriers: newCarriers(), balancing: newBalancing(), containers: map[string]string{}, nameOf: map[string]string{}}
 	s.networks = &section{kind: w.kinds["network"], what: "network", fields: asTheyAre("admin_state_up", "mtu")}
@@ -94,8 +87,8 @@ func newScenario(w *world, p placement) *scenario {
 		"up":                    {attribute: "admin_state_up"},
 		"mac":                   {attribute: "mac_address"},
 		"port_security":         {attribute: "port_security_enabled"},
-		"owner":                 {"device_owner", readOwner},
-		"device_owner":          {"device_owner", readOwner},
+		"owner":                 {attribute: "device_owner"},
+		"device_owner":          {attribute: "device_owner"},
 		"network":               {"network_id", s.networks.id},
 		"security_groups":       {"security_groups", listOf(s.groups.id)},
 		"fixed_ips":             {"fixed_ips", listOf(objectOf(map[string]field{"ip": {attribute: "ip_address"}, "subnet": {"subnet_id", s.subnets.id}}))},
@@ -110,6 +103,7 @@ func newScenario(w *world, p placement) *scenario {
 	s.tapping = newTapping(s, w)
 	s.routing = newRouting(s, w)
 	s.firewallLogs = newFirewallLogs(s, w)
+	s.gateways = newGateways(s, w)
 	return s
 }
 
@@ -174,15 +168,6 @@ func listOf(read func(node) (any, error)) func(node) (any, error) {
 
 func readText(n node) (any, error) { return n.text() }
 
-// readOwner reads the owner of a port, but for one that needs what is not simulated.
-func readOwner(n node) (any, error) {
-	owner, err := n.text()
-	if err == nil && translate.ClassOf(owner) == translate.Remote {
-		return nil, fileErrorf(n.place, "%s needs layer-2 gateways, which are not simulated by this version", owner)
-	}
-	return owner, err
-}
-
 // id is find as the value of a field.
 func (sec *section) id(n node) (any, error) { return sec.find(n) }
 
@@ -200,21 +185,10 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "lbaas_v1", "lbaas_v2", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
-		"firewall_groups", "firewall_logs", "bgp", "tap_services", "tap_flows"},
-		unsupportedSections()...)
-	o, err := n.object(sections...)
+	o, err := n.object("hosts", "networks", "address_scopes", "subnetpools", "subnets", "address_groups", "security_groups", "ports", "trunks", "routers", "interfaces", "lbaas_v1", "lbaas_v2", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
+		"firewall_groups", "firewall_logs", "bgp", "tap_services", "tap_flows", "gateway_devices", "l2_gateways", "l2_gateway_connections")
 	if err != nil {
 		return nil, err
-	}
-	for _, name := range unsupportedSections() {
-		list, err := o.get(name).list()
-		if err != nil {
-			return nil, err
-		}
-		if len(list) > 0 {
-			return nil, fileErrorf(o.under(name), "%s are not simulated by this version", name)
-		}
 	}
 	s := newScenario(w, p)
 	for _, part := range []struct {
@@ -223,12 +197,14 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 	}{
 		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"address_scopes", s.scopes.adder(s)},
 		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"address_groups", s.addresses.adder(s)}, {"security_groups", s.addGroup},
-		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"trunks", s.addTrunk}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
+		{"security_groups", s.addGroupRules}, {"ports", s.addNearPort}, {"trunks", s.addTrunk}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
 		{"routers", s.addExtraRoutes}, {"lbaas_v1", s.addBalancerV1}, {"lbaas_v2", s.addBalancerV2}, {"floatingips", s.routing.floatingIPs.adder(s)},
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
 		{"firewalls", s.addFirewall},
 		{"firewall_groups", s.addFirewallGroup}, {"firewall_logs", s.addFirewallLog},
 		{"bgp", s.addBGP}, {"tap_services", s.tapServices.adder(s)}, {"tap_flows", s.tapFlows.adder(s)},
+		{"gateway_devices", s.addGatewayDevice}, {"l2_gateways", s.addL2Gateway}, {"l2_gateway_connections", s.addConnection},
+		{"ports", s.addRemotePort},
 	} {
 		list, err := o.get(part.name).list()
 		if err != nil {

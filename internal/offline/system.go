@@ -166,13 +166,16 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 	}
 	rewrite := func(o *flow.Output, w *flow.Rewrite) {
 		out := slices.Clone(frame)
+		if o.Inner && d.Decap != nil {
+			out = out[d.Decap.Offset:]
+		}
 		if w != nil {
 			if err := w.Apply(out, false); err != nil {
 				p.drops = append(p.drops, dropped{y.words(o.PortID), err.Error()})
 				return
 			}
 		}
-		deliver(o, out)
+		deliver(o, o.Wrap(out))
 	}
 	for _, c := range d.Copies {
 		if d.Verdict != flow.Postponed {

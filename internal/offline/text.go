@@ -241,6 +241,10 @@ func whereIs(p *topology.Port) string {
 		return fmt.Sprintf("VLAN %d on interface %s of host %s", p.VlanID, p.InterfaceName, p.HostID)
 	case p.Exterior():
 		return "interface " + p.InterfaceName + " of host " + p.HostID
+	case p.VTEP():
+		return fmt.Sprintf("peer %s, VXLAN %d from %s", p.PeerID, p.VNI, p.TunnelIP)
+	case p.InVLAN():
+		return fmt.Sprintf("peer %s in VLAN %d", p.PeerID, p.VlanID)
 	case p.PeerID != "":
 		return "peer " + p.PeerID
 	case p.PhysicalNetwork != "" && p.VlanID != 0:

@@ -138,7 +138,8 @@ func (s *step) check() error {
 	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
 		neutron.Routers, neutron.FloatingIPs, neutron.PortForwardings, neutron.NDPProxies, neutron.FirewallGroupRules, neutron.FirewallGroupPolicies, neutron.FirewallGroups,
 		neutron.Trunks, neutron.LoggingResources, neutron.FirewallLogs, neutron.TapServices, neutron.TapFlows,
-		neutron.BGPSpeakers, neutron.BGPPeers} {
+		neutron.BGPSpeakers, neutron.BGPPeers,
+		neutron.GatewayDevices, neutron.RemoteMACEntries, neutron.L2Gateways, neutron.L2GatewayConnections} {
 		if r.Name() == s.typ {
 			return checkAttributes(r, s.data)
 		}
@@ -177,8 +178,11 @@ func (w *world) apply(s *step) error {
 		return w.update(k, id, s.data)
 	}
 	// Deleting what is gone is success (midonet-translations §1.3).
-	if k.Resource == neutron.Ports {
+	switch k.Resource {
+	case neutron.Ports:
 		return ignoreMissing(w.removePort(k, id))
+	case neutron.L2GatewayConnections:
+		return ignoreMissing(w.removeConnection(k, id))
 	}
 	return ignoreMissing(k.remove(id))
 }

@@ -24,6 +24,8 @@ type world struct {
 	service *control.Service
 	kinds   map[string]*kind // Neutron's resources by name
 	now     time.Time        // of the next operation
+
+	ownGateways map[string]string // L2 gateways that were made with a connection, by its id
 }
 
 // newWorld starts an empty world. Whoever asked for it calls end when it is no longer needed.
@@ -43,7 +45,7 @@ func newWorld(ctx context.Context) (w *world, end func(), err error) {
 func openWorld(ctx context.Context, st store.Store) (w *world, end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
-	w = &world{ctx: ctx, db: records.NewDB(st, rep)}
+	w = &world{ctx: ctx, db: records.NewDB(st, rep), ownGateways: map[string]string{}}
 	if w.service, err = control.New(w.db, w.options()); err != nil {
 		cancel()
 		return nil, nil, err
@@ -120,6 +122,10 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.TapFlows, s.TapFlows()),
 		kindOf(w, tables.BGPSpeakers, s.BGPSpeakers().Operations),
 		kindOf(w, tables.BGPPeers, s.BGPPeers()),
+		kindOf(w, tables.GatewayDevices, s.GatewayDevices()),
+		kindOf(w, tables.RemoteMACEntries, s.RemoteMACEntries("")),
+		kindOf(w, tables.L2Gateways, s.L2Gateways()),
+		kindOf(w, tables.L2GatewayConnections, s.L2GatewayConnections()),
 	} {
 		kinds[k.Name()] = k
 	}

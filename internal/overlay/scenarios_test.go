@@ -48,6 +48,9 @@ func TestScenarios(t *testing.T) {
 					continue // a third port sends: its host learns of connections only if a packet leads to it
 				}
 				t.Run(name+" by frames", func(t *testing.T) { l.play(t, file, (*playHosts).carryFrame, true) })
+				if name == "vtep" {
+					continue // the frames' play has its tunnel address, and the far machine has no kernel here
+				}
 				t.Run(name+" by connections", func(t *testing.T) { l.play(t, file, (*playHosts).connect, false) })
 			}
 		})

@@ -23,8 +23,8 @@ func GatewayDevice(d *neutron.GatewayDevice) topology.Bundle {
 	return topology.Bundle{GatewayDevices: []topology.GatewayDevice{t}}
 }
 
-// RemoteMACEntry translates a remote MAC entry of a device (§18). It names the router and the VNI, so
-// that connections concern no entry.
+// RemoteMACEntry translates a remote MAC entry of a device (§18). It names the router and the VNI,
+// so that connections concern no entry.
 func RemoteMACEntry(e *neutron.RemoteMACEntry, d *neutron.GatewayDevice) topology.Bundle {
 	return topology.Bundle{RemoteMacEntries: []topology.RemoteMacEntry{{
 		ID: e.ID, DeviceID: d.ID, RouterID: d.ResourceID, VNI: uint32(e.SegmentationID), MAC: e.MACAddress, VTEP: e.VTEPAddress,

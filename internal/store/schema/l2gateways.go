@@ -40,12 +40,13 @@ var (
 		records.Index("project", func(e *neutron.RemoteMACEntry) []string { return []string{e.ProjectID} }),
 	)
 
+	// L2Gateways name a device each.
 	L2Gateways = records.NewTable("l2-gateway", NeutronPrefix+"l2-gateways/", func(g *neutron.L2Gateway) string { return g.ID },
 		records.Ref("device", GatewayDevices, func(g *neutron.L2Gateway) []string { return []string{g.Device.DeviceID} }, records.Refuse()),
 		records.Index("project", func(g *neutron.L2Gateway) []string { return []string{g.ProjectID} }),
 	)
 
-	// L2GatewayConnections: a network has one, so has a gateway, and so has each segment of a device.
+	// L2GatewayConnections are the only ones of their network, gateway and segment of a device.
 	L2GatewayConnections = records.NewTable("l2-gateway-connection", NeutronPrefix+"l2-gateway-connections/", func(c *neutron.L2GatewayConnection) string { return c.ID },
 		records.Ref("l2_gateway", L2Gateways, func(c *neutron.L2GatewayConnection) []string { return []string{c.L2GatewayID} }, records.Refuse()),
 		records.Ref("network", Networks, func(c *neutron.L2GatewayConnection) []string { return []string{c.NetworkID} }, records.Refuse()),
@@ -56,7 +57,7 @@ var (
 		records.Index("project", func(c *neutron.L2GatewayConnection) []string { return []string{c.ProjectID} }),
 	)
 
-	// LearnedRemotes are what servers read in the databases of other VTEPs, each
+	// LearnedRemotes are the MAC addresses in the databases of other VTEPs, each
 	// "servers/<router's port>/<mac>", under the lease of the server that is connected.
 	LearnedRemotes = records.NewTable("learned-remote", StatePrefix+"*/vtep/",
 		func(r *topology.LearnedRemote) string { return r.HolderID + "/" + r.PortID + "/" + r.MAC.String() },

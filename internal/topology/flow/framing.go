@@ -6,7 +6,7 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// Framing is what becomes of the headers in front of an output's network header, in this order. The
+// Framing is the change of the headers in front of an output's network header, in this order. The
 // headers of Rewrite are those of the frame before it is popped.
 type Framing struct {
 	// Inner has the frame inside the VXLAN packet that came in go out, in place of the packet:
@@ -46,9 +46,8 @@ func (f *Framing) Wrap(frame []byte) []byte {
 	return frame
 }
 
-// Decap says that the packet came in as a VXLAN packet to a VTEP of a router, and went on as the
-// frame inside. For what became of that its own headers count, and the port: any packet with such a
-// frame comes to the same.
+// Decap is the decapsulation of a VXLAN packet that came in for a VTEP of a router. For the frame
+// inside its own headers count, and the port: any packet with such a frame comes to the same.
 type Decap struct {
 	PortID string // of the router's port with the VNI
 	VNI    uint32

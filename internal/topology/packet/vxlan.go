@@ -59,9 +59,13 @@ func (h VXLAN) Append(b, inner []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, h.SrcPort)
 	b = binary.BigEndian.AppendUint16(b, h.DstPort)
 	b = binary.BigEndian.AppendUint16(b, uint16(8+vxlanHeaderLen+len(inner)))
-	b = append(b, 0, 0, vxlanValidVNI, 0, 0, 0)
-	b = binary.BigEndian.AppendUint32(b, h.VNI<<8)
-	return append(b, inner...)
+	return AppendVXLAN(append(b, 0, 0), h.VNI, inner)
+}
+
+// AppendVXLAN adds the VXLAN header and an inner frame to b.
+func AppendVXLAN(b []byte, vni uint32, inner []byte) []byte {
+	b = append(b, vxlanValidVNI, 0, 0, 0)
+	return append(binary.BigEndian.AppendUint32(b, vni<<8), inner...)
 }
 
 // PopVLAN returns a frame without its outermost 802.1Q or 802.1ad tag, if it has one. The result

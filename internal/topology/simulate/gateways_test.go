@@ -13,14 +13,13 @@ import (
 
 var farMAC = packet.MAC{0xfa, 0x16, 0x3e, 0xff, 0, 1}
 
-// connection is what translation makes of the connection of a network (midonet-translations §19).
+// connection returns the bundle of the connection of a network (midonet-translations §19).
 func connection(network string, gateway topology.Port) *topology.Bundle {
 	gateway.ID, gateway.AdminStateUp = network+"/g", true
 	return &topology.Bundle{Ports: []topology.Port{{ID: network + "/n", NetworkID: network, AdminStateUp: true, PeerID: gateway.ID}, gateway}}
 }
 
-// vtepLab has machine 1 on network "net", which a VTEP of router "r" joins with VNI 77; the router's
-// uplink is on host h2, where its neighbour 192.0.2.9 is the other VTEP.
+// vtepLab has machine 1 on network "net", which a VTEP of router "r" joins with VNI 77; the uplink is on host h2, where its neighbour 192.0.2.9 is the other VTEP.
 func vtepLab() *lab {
 	l := newLab()
 	l.network("net")
@@ -138,8 +137,8 @@ func TestVTEPEncapsulates(t *testing.T) {
 	}
 }
 
-// TestVTEPLearns: a far machine's address is learned behind the network's port, and floods reach far
-// machines by the entry of the broadcast address alone.
+// TestVTEPLearns: a far machine's address is learned behind the network's port, and floods reach
+// far machines by the entry of the broadcast address alone.
 func TestVTEPLearns(t *testing.T) {
 	t.Parallel()
 	l := vtepLab()

@@ -9,8 +9,8 @@ import (
 // A joint is a port of a network that is linked to a layer-2 gateway: to a port of a network in a
 // VLAN of that (midonet-simulation §7.6), or to a VTEP's port of a router (§8.1).
 
-// wrapping is how the frame on its way differs from the one that came in, in front of its network
-// header: see flow.Framing.
+// wrapping is the difference of the frame on its way from the one that came in, in front of its
+// network header: see flow.Framing.
 type wrapping struct {
 	inner bool
 	pop   bool

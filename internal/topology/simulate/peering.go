@@ -116,5 +116,5 @@ func (p *port) remote(m packet.MAC) (vtep netip.Addr, ok bool) {
 	return vtep, ok
 }
 
-// peer of a VTEP's port that takes frames to many and to unknown addresses.
+// remoteForMany returns the VTEP that takes frames to many and to unknown addresses.
 func (p *port) remoteForMany() (vtep netip.Addr, ok bool) { return p.remote(packet.Broadcast) }

@@ -48,12 +48,7 @@ type Simulator struct {
 	in    Input
 	dec   record
 
-	frame   packet.Frame  // as it came in
-	routed  packet.Frame  // the same with the headers that routers gave it
-	own     packet.Frame  // the virtual network's own, in answer
-	carried packet.Frame  // the frame inside a VXLAN packet, as that came in
-	outer   packet.Frame  // the VXLAN packet around the frame, made by a router
-	origin  *packet.Frame // that by which the decision is keyed: frame, or carried
+	frames
 	ingress *port
 	here    *host // of the ingress port
 	arrival arrival
@@ -61,7 +56,6 @@ type Simulator struct {
 	tracker tracker
 	nat     translator
 	way     way
-	exits   []string // ids of the devices by which the packet has left for good
 
 	unkeyed bool // it rests on more than flow keys and touched ports
 	asking  bool // CanAsk is running: every neighbour but the asker is known
@@ -71,6 +65,17 @@ type Simulator struct {
 	asker          flow.Asker
 	rewrite        flow.Rewrite
 	quote          flow.Quote
+}
+
+// frames holds a packet with the headers that it has in places.
+type frames struct {
+	frame   packet.Frame  // as it came in
+	routed  packet.Frame  // the same with the headers that routers gave it
+	own     packet.Frame  // the virtual network's own, in answer
+	carried packet.Frame  // the frame inside a VXLAN packet, as that came in
+	outer   packet.Frame  // the VXLAN packet around the frame, made by a router
+	origin  *packet.Frame // that by which the decision is keyed: frame, or carried
+	exits   []string      // ids of the devices by which the packet has left for good
 }
 
 // way is the state of one packet on its way.

@@ -116,8 +116,8 @@ func outerPort(f *packet.Frame) uint16 {
 	return firstOuterPort + uint16((h^h>>16)&0x3fff)
 }
 
-// decapsulate takes the frame out of a VXLAN packet that came into a router by port p for one of its
-// VTEPs, and sends it into the network that the VTEP joins. It reports whether the packet was one.
+// decapsulate takes the frame out of a VXLAN packet that came into a router by port p for one of
+// its VTEPs, and sends it into the network that the VTEP joins. It reports whether the packet was one.
 func (s *Simulator) decapsulate(p *port) (done bool) {
 	f, r := s.filters.now, p.router
 	if len(r.vteps) == 0 || f.EtherType != packet.TypeIPv4 || f.Proto != packet.ProtoUDP || !r.isTunnelIP(f) {
@@ -194,8 +194,8 @@ func (s *Simulator) unwrap(g *port, vni uint32, offset int, inner []byte) {
 	}
 }
 
-// comeInside sends a frame into the network that a VTEP joins by its port g: what was inside a VXLAN
-// packet that has been unpacked already. It goes where it would go from the packet.
+// comeInside sends a frame into the network that a VTEP joins by its port g: what was inside a
+// VXLAN packet that has been unpacked already. It goes where it would go from the packet.
 func (s *Simulator) comeInside(g *port) {
 	s.here, s.ingress = s.world.hosts[s.in.HostID], g
 	if err := packet.DecodeHead(s.in.Frame, s.in.WireLen, &s.frame); err != nil {
@@ -214,8 +214,8 @@ func (s *Simulator) comeInside(g *port) {
 	s.land(g)
 }
 
-// vtepFor returns the router's port with a VNI at the address that the packet is for, and drops it if
-// there is none.
+// vtepFor returns the router's port with a VNI at the address that the packet is for, and drops it
+// if there is none.
 func (s *Simulator) vtepFor(r *router, vni uint32) *port {
 	for _, g := range r.vteps {
 		if g.def.VNI == vni && g.def.TunnelIP == s.filters.now.DstIP {
