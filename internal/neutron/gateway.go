@@ -82,8 +82,8 @@ type L2GatewayConnection struct {
 	Standard
 	L2GatewayID string `json:"l2_gateway_id"`
 	NetworkID   string `json:"network_id"`
-	// SegmentationID is the request's: a VLAN or a VNI, or for a gateway with interfaces the VLAN at
-	// these; nil if the gateway has it.
+	// SegmentationID is the request's: a VLAN or a VNI, or for a gateway with interfaces the VLAN
+	// at these; nil if the gateway has it.
 	SegmentationID *int `json:"segmentation_id,omitempty"`
 
 	// What follows from the gateway, which does not change.

@@ -620,8 +620,8 @@ type Owner struct {
 	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, logging-resource, firewall-log,
 	// tap-service, tap-flow, firewall, qos-policy, load-balancer, listener, lb-pool, lb-member,
 	// health-monitor, vip, router-lb, gateway-device, remote-mac-entry, l2-gateway-connection,
-	// RouterBGPOwner or ContainerOwner. Gateways and interfaces have the id of their port, router-lb
-	// and RouterBGPOwner that of the router.
+	// RouterBGPOwner or ContainerOwner. Gateways and interfaces have the id of their port,
+	// router-lb and RouterBGPOwner that of the router.
 	Kind string
 	ID   string
 }

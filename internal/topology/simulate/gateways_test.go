@@ -19,7 +19,8 @@ func connection(network string, gateway topology.Port) *topology.Bundle {
 	return &topology.Bundle{Ports: []topology.Port{{ID: network + "/n", NetworkID: network, AdminStateUp: true, PeerID: gateway.ID}, gateway}}
 }
 
-// vtepLab has machine 1 on network "net", which a VTEP of router "r" joins with VNI 77; the uplink is on host h2, where its neighbour 192.0.2.9 is the other VTEP.
+// vtepLab has machine 1 on network "net", which a VTEP of router "r" joins with VNI 77; the uplink
+// is on host h2, where its neighbour 192.0.2.9 is the other VTEP.
 func vtepLab() *lab {
 	l := newLab()
 	l.network("net")

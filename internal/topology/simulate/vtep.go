@@ -117,7 +117,8 @@ func outerPort(f *packet.Frame) uint16 {
 }
 
 // decapsulate takes the frame out of a VXLAN packet that came into a router by port p for one of
-// its VTEPs, and sends it into the network that the VTEP joins. It reports whether the packet was one.
+// its VTEPs, and sends it into the network that the VTEP joins. It reports whether the packet was
+// one.
 func (s *Simulator) decapsulate(p *port) (done bool) {
 	f, r := s.filters.now, p.router
 	if len(r.vteps) == 0 || f.EtherType != packet.TypeIPv4 || f.Proto != packet.ProtoUDP || !r.isTunnelIP(f) {
