@@ -121,7 +121,7 @@ func setupPrograms(t *testing.T) (demo, all map[string]bool) {
 			name, _, _ := strings.Cut(entry, "=")
 			all[path.Base(name)] = true
 			if list[1] == "run" {
-				demo[name] = true
+				demo[path.Base(name)] = true
 			}
 		}
 	}
