@@ -182,11 +182,22 @@ func (h *haproxy) write(ctx context.Context, text string) error {
 	return os.Rename(h.file(next), h.file(plan.ConfigFile))
 }
 
-// start starts haproxy, waits until it answers, and has it begin with what is known.
+// start starts haproxy, waits until it answers, and has it begin with what is known. What it finds
+// before it knows that is not heard: it may be that a member is down, at the first failure. The
+// statistics have what counts.
 func (h *haproxy) start(ctx context.Context, c *plan.Container) error {
 	if err := endProcesses(h.ns); err != nil { // workers that have lost their master
 		return err
 	}
+	h.lines.Close()
+	if err := h.launch(ctx, c); err != nil {
+		return errors.Join(err, h.listen())
+	}
+	return h.listen()
+}
+
+// launch starts haproxy, and returns when it knows the last verdicts.
+func (h *haproxy) launch(ctx context.Context, c *plan.Container) error {
 	if err := os.WriteFile(h.file(plan.StateFile), []byte("1\n"), 0o600); err != nil {
 		return err
 	}
