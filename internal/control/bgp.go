@@ -318,12 +318,13 @@ func (s bgpPeers) delete(ctx context.Context, c neutron.Caller, id string, ifMat
 
 // changeSpeakerOf calls f with the speaker that has a peer, if there is one.
 func (o *operation) changeSpeakerOf(peer string, f func(o *operation, b *neutron.BGPSpeaker) error) error {
-	for _, id := range schema.BGPSpeakers.Referrers(o.tx, "peer", peer) {
-		b, err := schema.BGPSpeakers.Get(o.tx, id)
-		if err != nil {
-			return err
-		}
-		return f(o, b)
+	ids := schema.BGPSpeakers.Referrers(o.tx, "peer", peer)
+	if len(ids) == 0 {
+		return nil
 	}
-	return nil
+	b, err := schema.BGPSpeakers.Get(o.tx, ids[0])
+	if err != nil {
+		return err
+	}
+	return f(o, b)
 }

@@ -123,10 +123,11 @@ func (o *operation) containerLink(container string) (link netip.Prefix, err erro
 // speakerOf returns the speaker of a router, nil for none. One that comes meanwhile fails the
 // commit.
 func (o *operation) speakerOf(router string) (*neutron.BGPSpeaker, error) {
-	for _, id := range schema.BGPSpeakers.Referrers(o.tx, "router", router) {
-		return schema.BGPSpeakers.Get(o.tx, id)
+	ids := schema.BGPSpeakers.Referrers(o.tx, "router", router)
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	return nil, nil
+	return schema.BGPSpeakers.Get(o.tx, ids[0])
 }
 
 // followBGP derives the BGP of a router whose routes, ports or state have changed.

@@ -192,11 +192,6 @@ func put[T any](t *records.Table[T]) func(*operation, *T) error {
 	return func(o *operation, object *T) error { return t.Put(o.tx, object) }
 }
 
-// drop returns a function that deletes an object from a table alone.
-func drop[T any](t *records.Table[T]) func(*operation, *T) error {
-	return func(o *operation, object *T) error { return t.Delete(o.tx, t.ID(object)) }
-}
-
 // inTransaction finds an object that the caller may see, and whose it is.
 func (res *resource[T, V]) inTransaction(o *operation, id string) (*T, neutron.Owner, error) {
 	object, err := res.table.Get(o.tx, id)

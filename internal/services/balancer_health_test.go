@@ -1,6 +1,7 @@
 package services
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -43,11 +44,11 @@ func python(t *testing.T, ns *netlab.Namespace) *exec.Cmd {
 
 // get asks the VIP for a page in a connection of its own, and reports whether it gets one.
 func get(ns *netlab.Namespace) bool {
-	dial := func(network, address string) (c net.Conn, err error) {
+	dial := func(_ context.Context, network, address string) (c net.Conn, err error) {
 		err = ns.Do(func() error { c, err = net.DialTimeout(network, address, time.Second); return err })
 		return c, err
 	}
-	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{Dial: dial, DisableKeepAlives: true}}
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	r, err := client.Get("http://" + vipAddress + ":80/")
 	if err != nil {
 		return false
