@@ -139,7 +139,7 @@ func (s bgpSpeakers) addPeer(ctx context.Context, c neutron.Caller, id, peerID s
 	return s.change(ctx, c, id, func(o *operation, b *neutron.BGPSpeaker) error { return o.addPeer(b, peerID) })
 }
 
-// addPeer gives a speaker with a router a peer, which no other speaker has.
+// addPeer gives a speaker a peer, which no other speaker has.
 func (o *operation) addPeer(b *neutron.BGPSpeaker, peerID string) error {
 	peer, err := schema.BGPPeers.Need(o.tx, peerID)
 	if err != nil {
@@ -153,10 +153,6 @@ func (o *operation) addPeer(b *neutron.BGPSpeaker, peerID string) error {
 	}
 	for _, other := range schema.BGPSpeakers.Referrers(o.tx, "peer", peerID) {
 		return conflict("MidonetBgpPeerInUse", "BGP peer %s is already associated with BGP speaker %s.", peerID, other)
-	}
-	if b.RouterID == "" {
-		return neutron.Errorf(neutron.Invalid, "ExternalNetworkUnbound",
-			"BGP speaker %s has no router: make it with logical_router, or add a gateway network first.", b.ID)
 	}
 	if err := neutron.CheckBGPSession(peer); err != nil {
 		return err
@@ -176,7 +172,8 @@ func (s bgpSpeakers) removePeer(ctx context.Context, c neutron.Caller, id, peerI
 	})
 }
 
-// addNetwork gives a speaker a gateway network, and with it the router that leads there.
+// addNetwork gives a speaker a gateway network, and with it the router that leads there. If there is
+// none the speaker waits for it.
 func (s bgpSpeakers) addNetwork(ctx context.Context, c neutron.Caller, id, network string) error {
 	return s.change(ctx, c, id, func(o *operation, b *neutron.BGPSpeaker) error {
 		n, err := o.networkFor(network)
@@ -190,20 +187,18 @@ func (s bgpSpeakers) addNetwork(ctx context.Context, c neutron.Caller, id, netwo
 		case !n.External:
 			return neutron.Errorf(neutron.Invalid, "NetworkTypeInvalid", "Only external network can be specified.")
 		}
+		b.NetworkIDs = append(slices.Clone(b.NetworkIDs), network)
 		router, err := o.routerToward(network)
-		if err != nil {
+		if router == "" || err != nil {
 			return err
 		}
-		if err := o.giveRouter(b, router); err != nil {
-			return err
-		}
-		b.NetworkIDs = []string{network}
-		return nil
+		return o.giveRouter(b, router)
 	})
 }
 
 // routerToward returns the router that leads to an external network: the one that has the gateway
-// address of its first subnet or, if nobody has that, the only one with a gateway on the network.
+// address of its first subnet or, if nobody has that, the only one with a gateway on the network; ""
+// if there is no such router.
 func (o *operation) routerToward(network string) (string, error) {
 	schema.Subnets.Referrers(o.tx, "network", network)
 	subnets := slices.Collect(schema.Subnets.By(o.tx, "network", network))
@@ -232,9 +227,7 @@ func (o *operation) routerToward(network string) (string, error) {
 		}
 	}
 	if len(routers) != 1 || schema.Ports.CountBy(o.tx, "ip", schema.PortIP(first.ID, *first.GatewayIP)) > 0 {
-		return "", neutron.Errorf(neutron.Invalid, "NoGatewayIpPortOnSubnet",
-			"No router has the gateway IP %s of subnet %s, and %d routers have a gateway on network %s: make the speaker with logical_router.",
-			first.GatewayIP, first.ID, len(routers), network)
+		return "", nil
 	}
 	return routers[0], nil
 }
@@ -250,7 +243,7 @@ func (s bgpSpeakers) removeNetwork(ctx context.Context, c neutron.Caller, id, ne
 		switch {
 		case i < 0:
 			return neutron.Errorf(neutron.NotFound, "BgpSpeakerNetworkNotAssociated", "Network %s is not associated with BGP speaker %s.", network, id)
-		case len(b.PeerIDs) > 0:
+		case len(b.PeerIDs) > 0 && b.RouterID != "":
 			return conflict("BgpSpeakerInUse", "BGP Speaker %s is still associated with bgp peers.", id)
 		}
 		b.NetworkIDs, b.RouterID = slices.Delete(slices.Clone(b.NetworkIDs), i, i+1), ""

@@ -130,13 +130,46 @@ func (o *operation) speakerOf(router string) (*neutron.BGPSpeaker, error) {
 	return schema.BGPSpeakers.Get(o.tx, ids[0])
 }
 
-// followBGP derives the BGP of a router whose routes, ports or state have changed.
+// followBGP derives the BGP of a router whose routes, ports or state have changed. A router without
+// a speaker becomes that of one that waits for it.
 func (o *operation) followBGP(router string) error {
 	b, err := o.speakerOf(router)
-	if b == nil || err != nil {
+	if err != nil {
 		return err
 	}
-	return o.deriveBGP(b)
+	if b != nil {
+		return o.deriveBGP(b)
+	}
+	if b, err = o.waitingSpeaker(router); b == nil || err != nil {
+		return err
+	}
+	changed := *b
+	changed.RouterID = router
+	return o.putSpeaker(&changed)
+}
+
+// waitingSpeaker returns a speaker without a router that has a gateway network to which a router
+// leads, nil for none.
+func (o *operation) waitingSpeaker(router string) (*neutron.BGPSpeaker, error) {
+	for _, port := range schema.RouterPorts.Referrers(o.tx, "router", router) {
+		p, ok := schema.Ports.Peek(o.tx, port)
+		if !ok {
+			continue
+		}
+		for _, id := range schema.BGPSpeakers.Referrers(o.tx, "network", p.NetworkID) {
+			b, err := schema.BGPSpeakers.Get(o.tx, id)
+			if err != nil {
+				return nil, err
+			}
+			if b.RouterID != "" {
+				continue
+			}
+			if toward, err := o.routerToward(p.NetworkID); err == nil && toward == router {
+				return b, nil
+			}
+		}
+	}
+	return nil, nil
 }
 
 // followBGPOn is followBGP for the routers on some subnets.

@@ -59,7 +59,6 @@ func TestBGPRefusals(t *testing.T) {
 		{"PUT", of + "/add_gateway_network", `{"network_id":"` + network + `"}`, 400, "Only external network can be specified."},
 		{"PUT", of + "/add_gateway_network", `{"network_id":"` + out + `"}`, 400, "No subnets in the network: " + out + "."},
 		{"PUT", within + "/add_gateway_network", `{"network_id":"` + out + `"}`, 409, "BGP Speaker " + inside + " is already associated with router."},
-		{"PUT", of + "/add_bgp_peer", `{"bgp_peer_id":"` + md5 + `"}`, 400, "ExternalNetworkUnbound"},
 		{"PUT", within + "/add_bgp_peer", `{"bgp_peer_id":"` + md5 + `"}`, 501, "BGP peers with IPv6 addresses, such as 2001:db8::1"},
 		{"PUT", within + "/add_bgp_peer", `{"bgp_peer_id":"` + plain + `"}`, 200, `{"bgp_peer_id":"` + plain + `"}`},
 		{"PUT", within + "/add_bgp_peer", `{"bgp_peer_id":"` + plain + `"}`, 409, "DuplicateBgpPeerIpException"},
