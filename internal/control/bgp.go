@@ -172,8 +172,8 @@ func (s bgpSpeakers) removePeer(ctx context.Context, c neutron.Caller, id, peerI
 	})
 }
 
-// addNetwork gives a speaker a gateway network, and with it the router that leads there. If there is
-// none the speaker waits for it.
+// addNetwork gives a speaker a gateway network, and with it the router that leads there. If there
+// is none the speaker waits for it.
 func (s bgpSpeakers) addNetwork(ctx context.Context, c neutron.Caller, id, network string) error {
 	return s.change(ctx, c, id, func(o *operation, b *neutron.BGPSpeaker) error {
 		n, err := o.networkFor(network)
@@ -197,8 +197,8 @@ func (s bgpSpeakers) addNetwork(ctx context.Context, c neutron.Caller, id, netwo
 }
 
 // routerToward returns the router that leads to an external network: the one that has the gateway
-// address of its first subnet or, if nobody has that, the only one with a gateway on the network; ""
-// if there is no such router.
+// address of its first subnet or, if nobody has that, the only one with a gateway on the network;
+// "" if there is no such router.
 func (o *operation) routerToward(network string) (string, error) {
 	schema.Subnets.Referrers(o.tx, "network", network)
 	subnets := slices.Collect(schema.Subnets.By(o.tx, "network", network))

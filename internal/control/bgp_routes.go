@@ -14,8 +14,8 @@ import (
 )
 
 // advertisedRoutes returns what a speaker announces: the networks and the extra routes of its
-// router, and with a gateway network the router's floating IPs too, each by each of the addresses by
-// which peers see the router. A destination that contains the next hop is left out.
+// router, and with a gateway network the router's floating IPs too, each by each of the addresses
+// by which peers see the router. A destination that contains the next hop is left out.
 //
 // A speaker without a router or without peers announces nothing yet. Its routes are those that a
 // speaker of its gateway networks has in the reference.
