@@ -188,6 +188,9 @@ func (s bgpSpeakers) addNetwork(ctx context.Context, c neutron.Caller, id, netwo
 			return neutron.Errorf(neutron.Invalid, "NetworkTypeInvalid", "Only external network can be specified.")
 		}
 		b.NetworkIDs = append(slices.Clone(b.NetworkIDs), network)
+		if err := neutron.CheckList("networks", len(b.NetworkIDs)); err != nil {
+			return err
+		}
 		router, err := o.routerToward(network)
 		if router == "" || err != nil {
 			return err
@@ -197,7 +200,7 @@ func (s bgpSpeakers) addNetwork(ctx context.Context, c neutron.Caller, id, netwo
 }
 
 // routerToward returns the router that leads to an external network: the one that has the gateway
-// address of its first subnet or, if nobody has that, the only one with a gateway on the network;
+// address of its first subnet or, if no port has that, the only one with a gateway on the network;
 // "" if there is no such router.
 func (o *operation) routerToward(network string) (string, error) {
 	schema.Subnets.Referrers(o.tx, "network", network)
@@ -236,9 +239,10 @@ func hasAddress(p *neutron.Port, subnet string, a netip.Addr) bool {
 	return slices.ContainsFunc(p.FixedIPs, func(f neutron.FixedIP) bool { return f.SubnetID == subnet && f.IPAddress == a })
 }
 
-// removeNetwork takes the gateway network from a speaker without peers, and the router with it.
+// removeNetwork takes a gateway network from a speaker, which then has the router that another of
+// its networks leads to, if any. With peers, a speaker keeps its network and its router.
 func (s bgpSpeakers) removeNetwork(ctx context.Context, c neutron.Caller, id, network string) error {
-	return s.change(ctx, c, id, func(_ *operation, b *neutron.BGPSpeaker) error {
+	return s.change(ctx, c, id, func(o *operation, b *neutron.BGPSpeaker) error {
 		i := slices.Index(b.NetworkIDs, network)
 		switch {
 		case i < 0:
@@ -246,8 +250,8 @@ func (s bgpSpeakers) removeNetwork(ctx context.Context, c neutron.Caller, id, ne
 		case len(b.PeerIDs) > 0 && b.RouterID != "":
 			return conflict("BgpSpeakerInUse", "BGP Speaker %s is still associated with bgp peers.", id)
 		}
-		b.NetworkIDs, b.RouterID = slices.Delete(slices.Clone(b.NetworkIDs), i, i+1), ""
-		return nil
+		b.NetworkIDs = slices.Delete(slices.Clone(b.NetworkIDs), i, i+1)
+		return o.seekRouter(b)
 	})
 }
 
@@ -261,10 +265,33 @@ func (o *operation) leaveSpeakers(network string) error {
 		b := *old
 		b.NetworkIDs = slices.DeleteFunc(slices.Clone(b.NetworkIDs), func(n string) bool { return n == network })
 		if len(b.PeerIDs) == 0 {
-			b.RouterID = ""
+			if err := o.seekRouter(&b); err != nil {
+				return err
+			}
 		}
 		if err := o.putSpeaker(&b); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// seekRouter gives a speaker the router without another speaker that one of its gateway networks
+// leads to, or none.
+func (o *operation) seekRouter(b *neutron.BGPSpeaker) error {
+	b.RouterID = ""
+	for _, network := range b.NetworkIDs {
+		router, err := o.routerToward(network)
+		if router == "" || err != nil {
+			continue // it waits
+		}
+		other, err := o.speakerOf(router)
+		if err != nil {
+			return err
+		}
+		if other == nil || other.ID == b.ID {
+			b.RouterID = router
+			return nil
 		}
 	}
 	return nil

@@ -267,6 +267,18 @@ func TestGatewayNetworks(t *testing.T) {
 	if err := w.BGPSpeakers().RemoveNetwork(t.Context(), w.admin, a.ID, out); err != nil || routerOf(a) != "" {
 		t.Errorf("a network that is taken away: %v", err)
 	}
+	c, unserved, served := w.bgpSpeaker(), w.externalNetwork("198.18.0.0/24"), w.externalNetwork("198.18.1.0/24")
+	leading := w.routerTo(w.admin, served)
+	for _, n := range []string{unserved, served} {
+		if err := add(c, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []struct{ removed, want string }{{unserved, leading}, {served, ""}} {
+		if err := w.BGPSpeakers().RemoveNetwork(t.Context(), w.admin, c.ID, x.removed); err != nil || routerOf(c) != x.want {
+			t.Errorf("one of two networks is taken away: %v, router %q, want %q", err, routerOf(c), x.want)
+		}
+	}
 	bare := w.adminNetwork(`{"router:external":true}`)
 	w.expect(add(a, bare), "NoSubnetInNetwork: No subnets in the network: "+bare+".")
 	w.expect(add(a, w.adminNetwork(`{}`)), "NetworkTypeInvalid: Only external network can be specified.")

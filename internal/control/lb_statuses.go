@@ -62,7 +62,7 @@ func containerOf(p *neutron.LBPool) string {
 }
 
 // poolStatus returns the operating status of a pool: that of its members with a verdict. One that
-// no listener uses serves nobody and is OFFLINE, as in the reference.
+// no listener uses is OFFLINE, as in the reference.
 func poolStatus(r records.Reader, p *neutron.LBPool) string {
 	if !p.AdminStateUp || !poolServes(r, p) {
 		return neutron.LBOffline

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -169,8 +168,9 @@ func TestTaps(t *testing.T) {
 		for i, m := range []*monitor{monitors[0], monitors[4]} {
 			seen[i] = m.count(datagramPort(u), 9)
 		}
+		before := monitors[1].count(datagramPort(u), 9)
 		exchangeDatagrams(t, u, []byte("gone?"), 5)
-		time.Sleep(10 * time.Millisecond) // for copies that are under way
+		l.wait("copies of the same packets for another", func() bool { return monitors[1].count(datagramPort(u), 9) >= before+5 })
 		return monitors[0].count(datagramPort(u), 9) == seen[0] && monitors[4].count(datagramPort(u), 9) == seen[1]
 	})
 	before = l.hosts[0].kernelCopies()

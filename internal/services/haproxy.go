@@ -182,9 +182,9 @@ func (h *haproxy) write(ctx context.Context, text string) error {
 	return os.Rename(h.file(next), h.file(plan.ConfigFile))
 }
 
-// start starts haproxy, waits until it answers, and has it begin with what is known. What it finds
-// before it knows that is not heard: it may be that a member is down, at the first failure. The
-// statistics have what counts.
+// start starts haproxy, waits until it answers, and has it begin with what is known. Until it knows
+// the last verdicts it takes members down at their first failure, so its log is read only from then
+// on; the statistics have what it has found before.
 func (h *haproxy) start(ctx context.Context, c *plan.Container) error {
 	if err := endProcesses(h.ns); err != nil { // workers that have lost their master
 		return err

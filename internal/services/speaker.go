@@ -50,8 +50,7 @@ type speakerProcess struct {
 	ns      *hostnet.Namespace
 
 	pid     int
-	adopted bool // an earlier agent has started it
-	pidfd   int
+	adopted bool          // an earlier agent has started it
 	over    chan struct{} // is closed when the process has ended
 	exit    chan error    // of a process that this agent has started, once it has ended
 	conn    net.Conn
@@ -67,7 +66,7 @@ func openSpeaker(ctx context.Context, program, dir string, ns *hostnet.Namespace
 	if err != nil {
 		return nil, err
 	}
-	p := &speakerProcess{program: program, dir: dir, at: at, ns: ns, pidfd: -1, over: make(chan struct{}), exit: make(chan error, 1),
+	p := &speakerProcess{program: program, dir: dir, at: at, ns: ns, over: make(chan struct{}), exit: make(chan error, 1),
 		reports: make(chan *routerbgp.Report), lost: make(chan error, 1), done: make(chan struct{})}
 	if err = p.adopt(); err != nil {
 		if err = p.start(); err == nil {
@@ -127,9 +126,9 @@ func (p *speakerProcess) watch(pid int) error {
 	if err != nil {
 		return err
 	}
-	p.pidfd = fd
 	go func() {
 		hostnet.AwaitEnd(fd)
+		unix.Close(fd)
 		close(p.over)
 	}()
 	return nil

@@ -32,7 +32,7 @@ type follower struct {
 	device  string
 	address string
 	log     *slog.Logger
-	stopped context.CancelFunc // set while it runs
+	cancel  context.CancelFunc // ends run
 	ended   chan struct{}
 	settled chan struct{} // closed once it was heard, or has had the time for it
 	changed task.Notice   // given when what is desired has changed
@@ -52,7 +52,7 @@ type follower struct {
 func newFollower(l *leader, d *neutron.GatewayDevice) *follower {
 	return &follower{leader: l, device: d.ID, address: addressOf(d), log: l.log.With("device", d.ID, "switch", addressOf(d)),
 		ended: make(chan struct{}), settled: make(chan struct{}), changed: task.NewNotice(), reported: map[string]bool{},
-		stopped: func() {}, state: topology.GatewayState{HolderID: topology.RemoteHolder, DeviceID: d.ID, Server: l.opts.Server},
+		state: topology.GatewayState{HolderID: topology.RemoteHolder, DeviceID: d.ID, Server: l.opts.Server},
 		moves: moves{}, retry: task.Backoff{Least: leastBetween, Most: mostBetween}}
 }
 
@@ -72,10 +72,7 @@ func (f *follower) desired() ([]segment, learnedBehind) {
 
 // stop ends the follower and what it reports: the device is gone, or has another address.
 func (f *follower) stop() {
-	f.mu.Lock()
-	stop := f.stopped
-	f.mu.Unlock()
-	stop()
+	f.cancel()
 	<-f.ended
 	for key := range f.reported {
 		f.reports.Delete(key)
@@ -83,14 +80,17 @@ func (f *follower) stop() {
 	f.reports.Delete(stateKey(f.device))
 }
 
-// run keeps the switch in step until ctx ends or stop is called.
+// start keeps the switch in step until ctx ends or stop is called.
+func (f *follower) start(ctx context.Context) {
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.running.Go(func() {
+		defer close(f.ended)
+		defer f.cancel()
+		f.run(ctx)
+	})
+}
+
 func (f *follower) run(ctx context.Context) {
-	defer close(f.ended)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f.mu.Lock()
-	f.stopped = cancel
-	f.mu.Unlock()
 	client, err := ovsdb.Open(&model, ovsdb.Options{Address: f.address, Dial: f.opts.Dial, Log: f.log})
 	if err != nil { // the record's address was checked
 		f.log.Error("cannot follow the switch", "err", err)

@@ -172,7 +172,7 @@ func (l *leader) pass(ctx context.Context, r records.Reader) {
 		if f == nil {
 			f = newFollower(l, d)
 			l.followers[id] = f
-			l.running.Go(func() { f.run(ctx) })
+			f.start(ctx)
 		}
 		f.want(segments[id], learned)
 	}
