@@ -330,19 +330,14 @@ func (d *decider) describe(key datapath.Key) {
 	} else if len(p.flow.Limits)+len(p.flow.Copies) > 0 {
 		room--
 	}
-	touched, tags := p.decision.Touched, p.flow.Tags
+	touched := p.decision.Touched
 	if decap := p.decision.Decap; decap != nil {
 		touched = decap.InnerTouched
 	}
-	if p.brief || p.copiesLost > 0 || len(touched) > room {
-		tags = d.e.dp.AppendTags(tags, datapath.SlotAll)
+	if p.brief || p.copiesLost > 0 {
+		room = -1 // it rests on more than was touched
 	}
-	if len(touched) <= room-len(tags) {
-		for _, id := range touched {
-			tags = d.e.dp.AppendTags(tags, datapath.SlotOf(id))
-		}
-	}
-	p.flow.Tags = tags
+	p.flow.Tags = d.e.tagsOf(p.flow.Tags, touched, room)
 }
 
 func (e *engine) detached(id string) {

@@ -54,32 +54,6 @@ func PseudoSum(src, dst netip.Addr, proto uint8, length int) uint32 {
 	return Sum(Sum(sum, s[:]), d[:])
 }
 
-// FinishChecksum sets the checksum of a whole TCP or UDP packet, which its sender may have left to
-// hardware. One of UDP that is 0, none, stays so.
-func FinishChecksum(b []byte) {
-	var f Frame
-	if Decode(b, &f) != nil || !f.IsIP() || f.Frag != FragNone || f.L4 == 0 {
-		return
-	}
-	at := 0
-	switch f.Proto {
-	case ProtoTCP:
-		at = 16
-	case ProtoUDP:
-		at = 6
-	}
-	t := b[f.L4:f.End]
-	if at == 0 || len(t) < at+2 || f.Proto == ProtoUDP && t[6] == 0 && t[7] == 0 {
-		return
-	}
-	t[at], t[at+1] = 0, 0
-	sum := Fold(Sum(PseudoSum(f.SrcIP, f.DstIP, f.Proto, len(t)), t))
-	if sum == 0 && f.Proto == ProtoUDP {
-		sum = 0xffff
-	}
-	binary.BigEndian.PutUint16(t[at:], sum)
-}
-
 // VerifyChecksums checks all checksums of an unfragmented packet.
 func VerifyChecksums(b []byte) error {
 	var f Frame

@@ -72,8 +72,7 @@ func (s *Simulator) encapsulate(p *port) {
 
 // routeOuter sends a VXLAN packet of ours on the router's own route to the VTEP.
 func (s *Simulator) routeOuter(r *router) {
-	f := s.filters.now
-	rt := r.routes.find(f)
+	f, rt := s.filters.now, s.routeOf(r)
 	switch {
 	case rt == nil:
 		s.dec.errorDrop(r.id, "VTEP: no route to "+f.DstIP.String())
