@@ -385,6 +385,19 @@ func TestBalancePortsExhausted(t *testing.T) {
 	wantReason(t, d, flow.ErrorDrop, "all NAT ports of 10.3.0.210 are in use for this destination: members see a load balancer's clients by one address")
 }
 
+// TestDroppedConnectionIsNotBound: a connection whose first packet does not reach the chosen member
+// is decided anew when there is another to choose.
+func TestDroppedConnectionIsNotBound(t *testing.T) {
+	t.Parallel()
+	l := balanced1(service{members: []backend{{id: "x", addr: ip("10.1.0.1")}}})
+	_, d := l.connect(vipInside, 4000)
+	wantReason(t, d, flow.ErrorDrop, "10.1.0.1 is an address of the router")
+	rests, affected := slices.Clone(d.Touched), l.member("s", memberY)
+	if !slices.ContainsFunc(affected, func(id string) bool { return slices.Contains(rests, id) }) {
+		t.Errorf("a drop that rests on %q is kept when a member comes, which affects %q", rests, affected)
+	}
+}
+
 // TestVerdictOfTheCheckingHost: the verdict of the host with the container counts, whatever others
 // say later; until it has one, the newest does.
 func TestVerdictOfTheCheckingHost(t *testing.T) {

@@ -186,6 +186,9 @@ func (s *Simulator) conclude() {
 		}
 	}
 	if d.Verdict != flow.Forward {
+		for _, m := range d.Opened { // not bound to the member: another may be chosen
+			d.touch(m.Vip, nil)
+		}
 		d.NewNATs, d.Opened = d.NewNATs[:0], d.Opened[:0]
 	}
 	if d.Verdict != flow.Consumed || s.dec.copied {
