@@ -8,7 +8,7 @@ type BGPSpeaker struct {
 	Standard
 	LocalAS   uint32 `json:"local_as"`
 	IPVersion int    `json:"ip_version"` // 4
-	// RouterID is the router that it speaks for, "" as long as it has none. A router has one
+	// RouterID is the router that it speaks for, "" while it waits for one. A router has one
 	// speaker at most.
 	RouterID string `json:"router_id,omitempty"`
 	// AdvertisesFloatingIPs has the addresses of the router's floating IPs announced, if the
@@ -18,7 +18,8 @@ type BGPSpeaker struct {
 	// destinations of its extra routes.
 	AdvertisesNetworks bool     `json:"advertise_tenant_networks"`
 	PeerIDs            []string `json:"peers"` // differ in their addresses; none is another speaker's
-	// NetworkIDs has the gateway network that has given the speaker its router, if one has.
+	// NetworkIDs are its gateway networks. One that a router leads to gives the speaker that router,
+	// and it gets no further ones.
 	NetworkIDs []string `json:"networks"`
 }
 

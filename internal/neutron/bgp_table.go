@@ -28,7 +28,7 @@ func bgpSpeakerTable() *Table[BGPSpeaker] {
 	project[1].Attribute.Doc = "that of the admin who made it, whatever the request says"
 	return newTable(BGPSpeakers, append(append(cols, project...),
 		ids("peers", "at most 100; changed by add_bgp_peer and remove_bgp_peer", func(o *BGPSpeaker) []string { return o.PeerIDs }),
-		ids("networks", "at most one; changed by add_gateway_network and remove_gateway_network", func(o *BGPSpeaker) []string { return o.NetworkIDs }),
+		ids("networks", "at most 100 while it has no router; changed by add_gateway_network and remove_gateway_network", func(o *BGPSpeaker) []string { return o.NetworkIDs }),
 		advertise("advertise_floating_ip_host_routes", "whether floating IPs of the router are announced, if the speaker has a gateway network", func(o *BGPSpeaker) bool { return o.AdvertisesFloatingIPs }),
 		advertise("advertise_tenant_networks", "whether the router's networks and extra routes are announced", func(o *BGPSpeaker) bool { return o.AdvertisesNetworks }),
 	))
