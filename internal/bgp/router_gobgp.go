@@ -10,15 +10,12 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"sync"
-	"time"
 
 	api "github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
-	"heddle/internal/task"
 	"heddle/internal/topology/routerbgp"
 )
 
@@ -28,7 +25,7 @@ type routerBGP struct {
 	port     uint16
 	log      *slog.Logger
 	attempts *attempts
-	news     task.Notice // is given after each event; see take
+	*events[sessionNews]
 
 	server     *server.BgpServer // nil while it does not run
 	stopWatch  context.CancelFunc
@@ -40,29 +37,17 @@ type routerBGP struct {
 	neighbours map[netip.Addr]routerbgp.Neighbour
 	announced  map[netip.Prefix]bool
 	fresh      map[netip.Addr]bool // neighbours whose sessions have begun anew, until the caller clears it
-
-	mu    sync.Mutex
-	life  int // of the server: events of an ended one are ignored
-	noted routerNews
-}
-
-// routerNews are the events since the last call of take.
-type routerNews struct {
-	changed  map[netip.Prefix]bool // destinations to look up
-	peers    map[netip.Addr]sessionNews
-	complete map[netip.Addr]bool // neighbours that have announced all their routes
 }
 
 // sessionNews is the state of a session, and why it has ended if it has.
 type sessionNews struct{ state, reason string }
 
-func newRouterNews() routerNews {
-	return routerNews{map[netip.Prefix]bool{}, map[netip.Addr]sessionNews{}, map[netip.Addr]bool{}}
-}
-
 func newRouterBGP(o RouterOptions) *routerBGP {
-	return &routerBGP{port: o.Port, log: o.Log, attempts: &attempts{last: map[netip.Addr]string{}}, news: task.NewNotice(),
-		noted: newRouterNews(), fresh: map[netip.Addr]bool{}}
+	session := func(e *apiutil.WatchEventMessage_PeerEvent, before sessionNews) sessionNews {
+		s := e.Peer.State
+		return sessionNews{stateName(s.SessionState), cmp.Or(endOfSession(s.DisconnectReason, s.DisconnectMessage), before.reason)}
+	}
+	return &routerBGP{port: o.Port, log: o.Log, attempts: &attempts{last: map[netip.Addr]string{}}, events: newEvents(session), fresh: map[netip.Addr]bool{}}
 }
 
 // apply makes gobgp as a plan has it. restarted: all sessions have begun anew, since the AS number
@@ -108,9 +93,6 @@ func (b *routerBGP) start(ctx context.Context, p *routerbgp.Plan, id netip.Addr)
 	go b.server.Serve()
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stopWatch = stop
-	b.mu.Lock()
-	life := routerListener{b, b.life}
-	b.mu.Unlock()
 	defer func() {
 		if err != nil {
 			b.stop(ctx)
@@ -122,7 +104,7 @@ func (b *routerBGP) start(ctx context.Context, p *routerbgp.Plan, id netip.Addr)
 		ListenAddresses: []string{"0.0.0.0"}, UseMultiplePaths: true}}); err != nil {
 		return err
 	}
-	return b.server.WatchEvent(watching, server.WatchEventMessageCallbacks{OnBestPath: life.onBestPath, OnPathEor: life.onEndOfRIB, OnPeerUpdate: life.onPeer},
+	return b.server.WatchEvent(watching, b.events.callbacks(),
 		server.WatchPeer(), server.WatchBestPath(true), server.WatchEor(true))
 }
 
@@ -137,10 +119,7 @@ func (b *routerBGP) stop(ctx context.Context) {
 	}
 	b.server.Stop()
 	b.server, b.neighbours, b.announced, b.objects = nil, nil, nil, filterObjects{}
-	b.mu.Lock()
-	b.life++
-	b.noted = newRouterNews()
-	b.mu.Unlock()
+	b.events.end()
 }
 
 // setFilter replaces what decides on what is learned and announced. Sessions go on.
@@ -319,56 +298,4 @@ func (b *routerBGP) eachReceived(neighbour netip.Addr, f func(dst netip.Prefix, 
 				f(prefixOf(p), nextHop(p))
 			}
 		})
-}
-
-// take returns the events since the last call.
-func (b *routerBGP) take() routerNews {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.noted
-	b.noted = newRouterNews()
-	return n
-}
-
-// routerListener receives the events of one life of the server.
-type routerListener struct {
-	b    *routerBGP
-	life int
-}
-
-// note adds to the news, unless the life is over.
-func (l routerListener) note(f func(*routerNews)) {
-	l.b.mu.Lock()
-	defer l.b.mu.Unlock()
-	if l.life != l.b.life {
-		return
-	}
-	f(&l.b.noted)
-	l.b.news.Give()
-}
-
-func (l routerListener) onBestPath(paths []*apiutil.Path, _ time.Time) {
-	l.note(func(n *routerNews) {
-		for _, p := range paths {
-			if dst := prefixOf(p); dst.IsValid() {
-				n.changed[dst] = true
-			}
-		}
-	})
-}
-
-// onEndOfRIB handles an End-of-RIB. A session has one family, so one is all.
-func (l routerListener) onEndOfRIB(p *apiutil.Path, _ time.Time) {
-	l.note(func(n *routerNews) { n.complete[p.PeerAddress] = true })
-}
-
-func (l routerListener) onPeer(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
-	if e.Type != apiutil.PEER_EVENT_STATE && e.Type != apiutil.PEER_EVENT_INIT {
-		return
-	}
-	s := e.Peer.State
-	l.note(func(n *routerNews) {
-		reason := cmp.Or(endOfSession(s.DisconnectReason, s.DisconnectMessage), n.peers[s.NeighborAddress].reason)
-		n.peers[s.NeighborAddress] = sessionNews{stateName(s.SessionState), reason}
-	})
 }

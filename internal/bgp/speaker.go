@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"heddle/internal/bgp/plan"
-	"heddle/internal/task"
 )
 
 const (
@@ -47,8 +45,7 @@ type speakerOptions struct {
 // callbacks are called from one goroutine.
 type speaker struct {
 	opts speakerOptions
-	// news is given after each event; see take.
-	news task.Notice
+	*events[peerStatus]
 
 	server    *server.BgpServer // nil while it does not run
 	log       *quiet            // of the server
@@ -57,10 +54,6 @@ type speaker struct {
 	sessions  map[netip.Addr]plan.Session
 	export    map[plan.Family]plan.Filter
 	announced map[netip.Prefix]bool
-
-	mu    sync.Mutex
-	life  int // of the server: late events of an ended one are ignored
-	noted notes
 }
 
 // settings are fixed while the speaker runs.
@@ -70,13 +63,6 @@ type settings struct {
 	addresses []netip.Addr
 }
 
-// notes are the events since the last call of take.
-type notes struct {
-	changed  map[netip.Prefix]bool     // destinations to look up
-	peers    map[netip.Addr]peerStatus // whose session came or went
-	complete map[netip.Addr]bool       // peers that have announced all their routes
-}
-
 // peerStatus is the state of a session.
 type peerStatus struct {
 	up     bool
@@ -84,11 +70,9 @@ type peerStatus struct {
 }
 
 func newSpeaker(o speakerOptions) *speaker {
-	return &speaker{opts: o, news: task.NewNotice(), noted: newNotes()}
-}
-
-func newNotes() notes {
-	return notes{changed: map[netip.Prefix]bool{}, peers: map[netip.Addr]peerStatus{}, complete: map[netip.Addr]bool{}}
+	return &speaker{opts: o, events: newEvents(func(e *apiutil.WatchEventMessage_PeerEvent, _ peerStatus) peerStatus {
+		return peerStatus{up: e.Peer.State.SessionState == bgp.BGP_FSM_ESTABLISHED, reason: e.Peer.State.DisconnectMessage}
+	})}
 }
 
 // start starts a speaker without sessions. If it fails nothing runs.
@@ -107,9 +91,6 @@ func (s *speaker) start(ctx context.Context, want settings) error {
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stopWatch = stop
-	s.mu.Lock()
-	life := listener{s, s.life}
-	s.mu.Unlock()
 	err := s.server.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{Asn: want.asNumber, RouterId: want.routerID.String(),
 		ListenPort: port, ListenAddresses: listen, UseMultiplePaths: true}})
 	if err == nil {
@@ -119,7 +100,7 @@ func (s *speaker) start(ctx context.Context, want settings) error {
 		err = s.server.SetPolicyAssignment(ctx, assignment())
 	}
 	if err == nil {
-		err = s.server.WatchEvent(watching, server.WatchEventMessageCallbacks{OnBestPath: life.onBestPath, OnPathEor: life.onEndOfRIB, OnPeerUpdate: life.onPeer},
+		err = s.server.WatchEvent(watching, s.events.callbacks(),
 			server.WatchPeer(), server.WatchBestPath(true), server.WatchEor(true))
 	}
 	if err == nil {
@@ -144,10 +125,7 @@ func (s *speaker) stop(ctx context.Context) {
 	s.log.mute()
 	s.server.Stop() // its other parts; it complains that BGP has stopped already
 	s.server = nil
-	s.mu.Lock()
-	s.life++
-	s.noted = newNotes()
-	s.mu.Unlock()
+	s.events.end()
 }
 
 // apply sets the plan's filters and sessions. restarting announces to new peers that this host
@@ -379,55 +357,4 @@ func nextHop(p *apiutil.Path) netip.Addr {
 		}
 	}
 	return netip.Addr{}
-}
-
-// take returns the events since the last call.
-func (s *speaker) take() notes {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.noted
-	s.noted = newNotes()
-	return n
-}
-
-// listener receives the events of one life of the server.
-type listener struct {
-	s    *speaker
-	life int
-}
-
-// note adds to the notes, unless the life is over.
-func (l listener) note(f func(*notes)) {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	if l.life != l.s.life {
-		return
-	}
-	f(&l.s.noted)
-	l.s.news.Give()
-}
-
-func (l listener) onBestPath(paths []*apiutil.Path, _ time.Time) {
-	l.note(func(n *notes) {
-		for _, p := range paths {
-			if dst := prefixOf(p); dst.IsValid() {
-				n.changed[dst] = true
-			}
-		}
-	})
-}
-
-// onEndOfRIB handles an End-of-RIB. A session has one family, so one is all.
-func (l listener) onEndOfRIB(p *apiutil.Path, _ time.Time) {
-	l.note(func(n *notes) { n.complete[p.PeerAddress] = true })
-}
-
-func (l listener) onPeer(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
-	if e.Type != apiutil.PEER_EVENT_STATE && e.Type != apiutil.PEER_EVENT_INIT {
-		return
-	}
-	state := e.Peer.State
-	l.note(func(n *notes) {
-		n.peers[state.NeighborAddress] = peerStatus{up: state.SessionState == bgp.BGP_FSM_ESTABLISHED, reason: state.DisconnectMessage}
-	})
 }
