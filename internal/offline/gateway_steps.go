@@ -1,8 +1,6 @@
 package offline
 
 import (
-	"maps"
-
 	"heddle/internal/neutron"
 )
 
@@ -20,7 +18,7 @@ func (w *world) createRemoteMAC(k *kind, id string, data object) error {
 	if err != nil {
 		return err
 	}
-	v, err := w.newValues(k, id, withoutField(data, remoteMACDevice))
+	v, err := w.newValues(k, id, withoutFields(data, remoteMACDevice))
 	if err != nil {
 		return err
 	}
@@ -41,8 +39,7 @@ func (w *world) createConnection(k *kind, id string, data object) error {
 	if err != nil {
 		return err
 	}
-	fields := maps.Clone(data.fields)
-	delete(fields, embeddedGateway)
+	fields := withoutFields(data, embeddedGateway).fields
 	fields["l2_gateway_id"] = gateway
 	if hasSegment { // the plugin repeats it
 		delete(fields, "segmentation_id")
@@ -102,11 +99,4 @@ func (w *world) removeConnection(k *kind, id string) error {
 	}
 	delete(w.ownGateways, id)
 	return ignoreMissing(w.kinds[neutron.L2Gateways.Name()].remove(gateway))
-}
-
-// withoutField returns an object's fields but one.
-func withoutField(data object, name string) object {
-	fields := maps.Clone(data.fields)
-	delete(fields, name)
-	return object{data.node, fields}
 }

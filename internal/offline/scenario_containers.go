@@ -12,7 +12,7 @@ import (
 // container's interface has the name of its port, such as LB.health, and the router's side of the
 // link has "-gw" behind it.
 
-// containerAddresses are those of a service container, as the output has them.
+// containerAddresses has the addresses at both ends of a service container's link.
 type containerAddresses struct {
 	IP      netip.Addr `json:"ip"`
 	Gateway netip.Addr `json:"gateway"`

@@ -40,7 +40,7 @@ func (s *scenario) addGatewayDevice(n node) error {
 		return err
 	}
 	return s.addWith(s.gateways.devices, n, nil, func(id string, data object) error {
-		if err := s.world.create(s.gateways.devices.kind, id, withoutField(data, "remote_macs")); err != nil {
+		if err := s.world.create(s.gateways.devices.kind, id, withoutFields(data, "remote_macs")); err != nil {
 			return err
 		}
 		entries, err := o.get("remote_macs").list()
@@ -90,7 +90,7 @@ func (s *scenario) addConnection(n node) error {
 		return err
 	}
 	if !o.has("name") {
-		fields := withoutField(o, "").fields
+		fields := withoutFields(o).fields
 		fields["name"] = o.get("l2_gateway").value
 		n = node{n.place, fields}
 	}

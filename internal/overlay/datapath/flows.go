@@ -77,7 +77,7 @@ func (c *flowCache) Install(flows []Flow) error {
 	return put(c, c.maps.Flows6, &c.evict.v6, set6)
 }
 
-// numbers are those of what a flow has in other maps; 0 for none.
+// numbers has the keys of a flow's copies and framing in their maps; 0 for none.
 type numbers struct{ copies, framing uint16 }
 
 // batch is keys and values side by side, as the kernel takes many at once.

@@ -116,8 +116,8 @@ static __noinline __u32 inside(struct __sk_buff *skb, __be32 vtep, __u32 at, str
 	return number ? *number : 0;
 }
 
-// has_checked reports whether the kernel or the hardware has checked an outer UDP checksum: only one that nobody has to
-// finish may be taken off with the header that it is in.
+// has_checked reports whether the kernel or the hardware has checked an outer UDP checksum. One that is not finished yet
+// must not be taken off with the header that it is in.
 static __always_inline int has_checked(struct __sk_buff *skb)
 {
 	return bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0 || bpf_csum_update(skb, 0) >= 0;
