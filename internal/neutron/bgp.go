@@ -18,8 +18,8 @@ type BGPSpeaker struct {
 	// destinations of its extra routes.
 	AdvertisesNetworks bool     `json:"advertise_tenant_networks"`
 	PeerIDs            []string `json:"peers"` // differ in their addresses; none is another speaker's
-	// NetworkIDs are its gateway networks. One that a router leads to gives the speaker that router,
-	// and it gets no further ones.
+	// NetworkIDs are its gateway networks. One that a router leads to gives the speaker that
+	// router, and it gets no further ones.
 	NetworkIDs []string `json:"networks"`
 }
 

@@ -134,7 +134,7 @@ func TestVTEPEncapsulates(t *testing.T) {
 		t.Errorf("decapsulation %+v, cacheable %v", c, d.Cacheable)
 	}
 	if other := fromVTEP(77, udpFrame(farMAC, mac(1), 50, 1, 54, 1000, "not asked")); l.send("up", other).Verdict != flow.Drop {
-		t.Error("the security group lets in what nobody asked for")
+		t.Error("the security group lets in an unsolicited packet")
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 
 // encapsulate puts a frame that comes into a router by port p, one of a VTEP, into a VXLAN packet,
 // and sends that on its way (midonet-simulation §8.1, services §7.3). The packet is the router's
-// own: the filters of others are not asked, and nobody is told of its end.
+// own: the filters of others are not asked, and no ICMP error is sent if it is dropped.
 func (s *Simulator) encapsulate(p *port) {
 	r, f := p.router, s.filters.now
 	s.dec.touch(r.id, p.peer())
