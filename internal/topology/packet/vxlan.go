@@ -11,6 +11,9 @@ const (
 	VXLANOverheadV6 = 40 + 8 + 8 + 14
 )
 
+// VLANTagLen is the length of a VLAN tag in bytes (IEEE 802.1Q §9.3).
+const VLANTagLen = 4
+
 // VXLANPort is the UDP port of VTEPs (RFC 7348 §5).
 const VXLANPort uint16 = 4789
 
@@ -71,10 +74,10 @@ func AppendVXLAN(b []byte, vni uint32, inner []byte) []byte {
 // PopVLAN returns a frame without its outermost 802.1Q or 802.1ad tag, if it has one. The result
 // shares no memory with it.
 func PopVLAN(frame []byte) []byte {
-	if len(frame) < 18 || !isTag(frame) {
+	if len(frame) < 14+VLANTagLen || !isTag(frame) {
 		return append([]byte(nil), frame...)
 	}
-	return append(append(make([]byte, 0, len(frame)-4), frame[:12]...), frame[16:]...)
+	return append(append(make([]byte, 0, len(frame)-VLANTagLen), frame[:12]...), frame[16:]...)
 }
 
 // PushVLAN returns a frame with an 802.1Q tag in front of those it has.
@@ -82,7 +85,7 @@ func PushVLAN(frame []byte, vlan uint16) []byte {
 	if len(frame) < 14 {
 		return append([]byte(nil), frame...)
 	}
-	b := append(make([]byte, 0, len(frame)+4), frame[:12]...)
+	b := append(make([]byte, 0, len(frame)+VLANTagLen), frame[:12]...)
 	b = binary.BigEndian.AppendUint16(b, TypeVLAN)
 	b = binary.BigEndian.AppendUint16(b, vlan&0x0fff)
 	return append(b, frame[12:]...)

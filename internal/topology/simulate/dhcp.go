@@ -262,21 +262,35 @@ func (w *World) mtu(mtu int) int {
 	return min(mtu, 0xffff)
 }
 
-// mtuOn is mtu in a network. Frames to machines behind a VTEP have another outer header.
+// mtuOn is mtu in a network, where frames may leave by a gateway.
 func (w *World) mtuOn(networkID string, mtu int) int {
 	mtu = w.mtu(mtu)
-	n := w.networks[networkID]
-	if n == nil {
-		return mtu
-	}
-	if _, g := n.joint(); g == nil || !g.def.VTEP() {
+	added := w.addedByGateway(networkID)
+	if added == 0 {
 		return mtu
 	}
 	most := w.defaultMTU - packet.VXLANOverheadV4
 	if w.underlayMTU > 0 {
 		most = w.underlayMTU
 	}
-	return min(mtu, most-packet.VXLANOverheadV4)
+	return min(mtu, most-added)
+}
+
+// addedByGateway returns how many bytes longer a network's frames become, inside the tunnels
+// between hosts, on their way out by its gateway: by a tag, or by the headers of a VXLAN packet.
+func (w *World) addedByGateway(networkID string) int {
+	n := w.networks[networkID]
+	if n == nil {
+		return 0
+	}
+	switch _, g := n.joint(); {
+	case g == nil:
+		return 0
+	case g.def.VTEP():
+		return packet.VXLANOverheadV4
+	default:
+		return packet.VLANTagLen
+	}
 }
 
 // extraOptions adds the options of one host, which override all others.

@@ -337,16 +337,41 @@ func TestGatewaysLeaveNoReferences(t *testing.T) {
 	}
 }
 
-// TestMTUBehindVTEP: networks that a VTEP joins have room for another VXLAN header.
-func TestMTUBehindVTEP(t *testing.T) {
+// TestMTUBehindGateway: networks that a gateway joins have room for what it adds to their frames,
+// another VXLAN packet's headers or a tag.
+func TestMTUBehindGateway(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ underlay, own, want int }{{0, 0, 1400}, {1500, 0, 1400}, {9000, 0, 1500}, {1500, 1300, 1300}} {
-		l := vtepLab()
+	vlanLab := func() *lab {
+		l := newLab()
+		l.network("net")
+		l.network("trunk")
+		l.Apply(owner("l2-gateway-connection", "c"), connection("net", topology.Port{NetworkID: "trunk", VlanID: 101}))
+		return l
+	}
+	for _, c := range []struct {
+		name                string
+		lab                 func() *lab
+		underlay, own, want int
+	}{
+		{"VTEP", vtepLab, 0, 0, 1400},
+		{"VTEP", vtepLab, 1500, 0, 1400},
+		{"VTEP", vtepLab, 9000, 0, 1500},
+		{"VTEP", vtepLab, 1500, 1300, 1300},
+		{"VLAN", vlanLab, 0, 0, 1446},
+		{"VLAN", vlanLab, 1500, 0, 1446},
+		{"VLAN", vlanLab, 9000, 0, 1500},
+		{"VLAN", vlanLab, 1500, 1300, 1300},
+	} {
+		l := c.lab()
 		if c.underlay != 0 {
 			l.ApplyHostState("h1", &topology.HostState{HostID: "h1", MTU: c.underlay})
 		}
 		if got := l.mtuOn("net", c.own); got != c.want {
-			t.Errorf("underlay %d, subnet's own %d: MTU %d, want %d", c.underlay, c.own, got, c.want)
+			t.Errorf("%s, underlay %d, subnet's own %d: MTU %d, want %d", c.name, c.underlay, c.own, got, c.want)
+		}
+		l.Apply(owner("l2-gateway-connection", "c"), nil)
+		if got, want := l.mtuOn("net", c.own), l.mtu(c.own); got != want {
+			t.Errorf("%s, underlay %d, subnet's own %d: MTU %d without the gateway, want %d", c.name, c.underlay, c.own, got, want)
 		}
 	}
 }

@@ -198,6 +198,9 @@ func (w *World) linkPort(p *port) {
 	for _, q := range slices.Concat([]*port{p}, before, after) {
 		w.listRouterPort(q)
 	}
+	for _, q := range slices.Concat([]*port{p, &old}, before, after) {
+		w.jointChanged(q)
+	}
 	w.linkLANs(p, &old)
 	for _, q := range slices.Concat([]*port{p}, before, after) {
 		w.rehome(q)
@@ -363,6 +366,14 @@ func (w *World) routerListed(l listing) {
 		for _, ip := range l.addresses {
 			w.neighbourChanged(l.in.id, ip)
 		}
+	}
+}
+
+// jointChanged notes that p, if it may be a joint, has come or gone or leads elsewhere: the MTU of
+// its network rests on that.
+func (w *World) jointChanged(p *port) {
+	if p.network != nil && p.def.PeerID != "" {
+		w.advertisementChanged(p.network)
 	}
 }
 

@@ -52,6 +52,7 @@ func TestAdvertisementChanges(t *testing.T) {
 		}
 	}
 	host := func(st *topology.HostState) func() { return func() { w.ApplyHostState("h9", st) } }
+	gateway := func(b *topology.Bundle) func() { return func() { l.Apply(owner("l2-gateway-connection", "c"), b) } }
 	leadingOut := func() {
 		b := r61.bundle()
 		b.Routes = append(b.Routes, topology.Route{ID: "out", SrcSubnet: prefix("::/0"), DstSubnet: prefix("::/0"), NextHop: topology.HopPort, NextHopPortID: "q-r61", Weight: 100})
@@ -69,6 +70,11 @@ func TestAdvertisementChanges(t *testing.T) {
 		{"MTU", changed(func(d *topology.DhcpV6) { d.InterfaceMTU = 1400 }), false},
 		{"the underlay's MTU", host(&topology.HostState{HostID: "h9", MTU: 1300}), false},
 		{"the host is gone", host(nil), false},
+		{"no MTU of its own", changed(func(d *topology.DhcpV6) { d.InterfaceMTU = 0 }), false},
+		{"a VTEP", gateway(connection("net1", topology.Port{RouterID: "r", VNI: 77, TunnelIP: ip("192.0.2.1")})), false},
+		{"a VLAN instead", gateway(connection("net1", topology.Port{NetworkID: "trunk", VlanID: 101})), false},
+		{"another network's VLAN", gateway(connection("net2", topology.Port{NetworkID: "trunk", VlanID: 101})), false},
+		{"no gateway", gateway(nil), true},
 		{"mode", changed(func(d *topology.DhcpV6) { d.RAMode = "dhcpv6-stateful" }), false},
 		{"address mode", changed(func(d *topology.DhcpV6) { d.AddressMode = "dhcpv6-stateful" }), true},
 		{"a router without its interface", routerUp(true), true},
