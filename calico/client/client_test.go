@@ -386,9 +386,9 @@ func TestListInPages(t *testing.T) {
 	server := serve(t, backend.Embedded{})
 	w, ctx := connect(t, server.Endpoint()), t.Context()
 	const n = 10_500 // more than a page
-	for from := 0; from < n; from += 3500 {
+	for from := 0; from < n; from += 500 {
 		var ops []store.Op
-		for i := from; i < from+3500; i++ {
+		for i := from; i < from+500; i++ {
 			ops = append(ops, store.Op{Key: fmt.Sprintf("/calico/v1/config/n%05d", i), Value: []byte("x")}, store.Op{Key: fmt.Sprintf("/calico/v1/host/h/config/n%05d", i), Value: []byte("x")})
 		}
 		if _, err := server.Commit(ctx, nil, ops); err != nil {
