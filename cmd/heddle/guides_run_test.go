@@ -184,6 +184,40 @@ var guides = map[string]guide{
 			"ping -c 3 192.0.2.180":                      {on: []string{"router"}},
 			"systemctl stop heddle-agent":                {on: twoHosts},
 		}},
+	"l2-gateways.md": {
+		after:    append(slices.Clone(install), "install.md#A network with two workloads"),
+		machines: []machineAt{{"cloud", 1}, {"tor", 30}},
+		blocks: map[string]blockStep{
+			"ip netns add rack": {change: map[string]string{"ip -n rack link add link eth0 name vlan101 mtu 1446 type vlan id 101": `
+				ip netns exec rack /opt/heddle-source/cmd/heddle/testdata/guides/vlan eth0 vlan101 101 &
+				until ip -n rack link set vlan101 mtu 1446; do sleep 0.1; done`}},
+			"ip link add vx0 address 02:00:00:00:77:01 type vxlan id 77 dstport 4789 local 203.0.113.11 remote 203.0.113.5 noudpcsum": {
+				first:  outsideUplink("203.0.113.11/24"),
+				change: map[string]string{"ip link": "ip -n outside link", "ip addr": "ip -n outside addr", "ping": "ip netns exec outside ping"}},
+			"mkdir -p /run/openvswitch":                              {on: []string{"tor"}},
+			"openstack network agent list | grep 'L2 Gateway agent'": {change: map[string]string{"openstack network agent list | grep 'L2 Gateway agent'": "until openstack network agent list | grep 'L2 Gateway agent.*:-)'; do sleep 0.2; done"}},
+			"vtep-ctl list-bindings tor1 eth7":                       {on: []string{"tor"}, until: "heddle-"},
+		}},
+	"../bgp-routers.md": {
+		after:    install,
+		machines: []machineAt{{"cloud", 1}},
+		blocks: map[string]blockStep{
+			"openstack router create edge": {change: map[string]string{"--host h1": "--host cloud"},
+				first: "openstack network create blue; openstack subnet create blue --network blue --subnet-range 10.0.0.0/24"},
+			"router id 203.0.113.1;": {file: "/etc/bird/bird.conf", then: outsideUplink("203.0.113.1/30") + "; ip netns exec outside bird -s /run/outside.ctl"},
+			"heddle bgp show":        {until: "established", then: "until birdc -s /run/outside.ctl show route | grep 10.0.0.0/24; do sleep 0.2; done"},
+			"openstack router create way-out": {
+				first: "openstack network create --external public; openstack subnet create public --network public --subnet-range 198.51.100.0/24",
+				then:  `[ "$(openstack bgp speaker show way-out -f json | jq '.networks | length')" = 1 ]`},
+			"ROUTER  AS     HOST  SPEAKER  PEER         PEER AS  STATE        UP     RECEIVED  REFUSED  ADVERTISED  NOTE": {notRun: "what the command prints"},
+		}},
+	"../loadbalancer.md": {
+		after:    install,
+		machines: []machineAt{{"cloud", 1}},
+		blocks: map[string]blockStep{
+			"openstack loadbalancer member create --address 10.0.0.11 --protocol-port 80 web-pool": {
+				then: "openstack loadbalancer status show web | jq -e '.loadbalancer.listeners[0].pools[0].members | length == 2'"},
+		}},
 	"xenapi.md": {
 		after:    install[:1],
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"h2", 12}},
@@ -211,6 +245,17 @@ var guides = map[string]guide{
 		}},
 }
 
+// outsideUplink returns commands that make the interface uplink1 of a host, and at its other end a
+// machine with an address in a namespace called outside.
+func outsideUplink(address string) string {
+	return `ip netns add outside
+		ip link add uplink1 type veth peer name eth0 netns outside
+		ip link set uplink1 up
+		ip -n outside addr add ` + address + ` dev eth0
+		ip -n outside link set lo up
+		ip -n outside link set eth0 up`
+}
+
 var twoHosts = []string{"h1", "h2"}
 
 // both returns changes by which commands run again until two lines that they print, one for each of
@@ -231,7 +276,7 @@ var install = []string{"install.md#Build and install", "install.md#The server", 
 func TestGuidesFromNothing(t *testing.T) {
 	t.Parallel()
 	for page, g := range guides {
-		t.Run(strings.TrimPrefix(page, "../../"), func(t *testing.T) {
+		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
 			follow(t, page, g)
 		})
@@ -246,7 +291,11 @@ func TestGuideBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages = append(pages, pagePath("../../README.md"))
+	for page := range guides {
+		if path := pagePath(page); !slices.Contains(pages, path) {
+			pages = append(pages, path)
+		}
+	}
 	for _, path := range pages {
 		page, err := filepath.Rel(pagePath("."), path)
 		if err != nil {
