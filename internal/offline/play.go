@@ -158,25 +158,57 @@ func (p *play) answers(port string, frame []byte, got PortFrame) bool {
 	if len(d.Outputs) != 1 || d.Outputs[0].PortID != s.ports.ids[port] {
 		return false
 	}
-	if d.Rewrite != nil && d.Rewrite.Apply(answer, false) != nil {
+	arrived, err := leaving(answer, d, &d.Outputs[0], d.Rewrite)
+	if err != nil {
 		return false
 	}
 	var sent, back packet.Frame
-	if packet.Decode(frame, &sent) != nil || packet.Decode(answer, &back) != nil {
+	if decodeInside(frame, &sent) != nil || decodeInside(arrived, &back) != nil {
 		return false
 	}
 	return sent.SrcIP == back.DstIP && sent.DstIP == back.SrcIP && sent.TpSrc == back.TpDst && sent.TpDst == back.TpSrc
 }
 
-// reversed turns a TCP segment or UDP datagram round.
+// reversed turns a TCP segment or UDP datagram round, and a VXLAN packet with one inside.
 func reversed(frame []byte) (answer []byte, ok bool) {
-	var f packet.Frame
-	if packet.Decode(frame, &f) != nil || !f.IsIP() || !f.HasTp || !packet.HasPorts(f.Proto) {
+	answer = slices.Clone(frame)
+	inner, vni := Unwrap(answer)
+	if !turn(inner, true) {
 		return nil, false
 	}
-	answer = slices.Clone(frame)
-	w := flow.Rewrite{SrcMAC: f.Dst, DstMAC: f.Src, Src: f.DstIP, Dst: f.SrcIP, SrcPort: f.TpDst, DstPort: f.TpSrc}
-	return answer, w.Apply(answer, false) == nil
+	return answer, vni == 0 || turn(answer, false) // VTEPs always send to the same port
+}
+
+// turn exchanges the addresses of a frame with ports in place, and with swapPorts its ports too.
+func turn(frame []byte, swapPorts bool) bool {
+	var f packet.Frame
+	if packet.Decode(frame, &f) != nil || !f.IsIP() || !f.HasTp || !packet.HasPorts(f.Proto) {
+		return false
+	}
+	w := flow.Rewrite{SrcMAC: f.Dst, DstMAC: f.Src, Src: f.DstIP, Dst: f.SrcIP, SrcPort: f.TpSrc, DstPort: f.TpDst}
+	if swapPorts {
+		w.SrcPort, w.DstPort = f.TpDst, f.TpSrc
+	}
+	return w.Apply(frame, false) == nil
+}
+
+// Unwrap returns the frame inside a VXLAN packet, as a part of it, with its VNI; of another frame
+// the frame itself, and 0.
+func Unwrap(frame []byte) (inner []byte, vni uint32) {
+	var f packet.Frame
+	if packet.Decode(frame, &f) != nil || f.EtherType != packet.TypeIPv4 || f.Proto != packet.ProtoUDP || !f.HasTp || f.TpDst != packet.VXLANPort || f.End < f.L4+8 {
+		return frame, 0
+	}
+	vni, inner, err := packet.ParseVXLAN(frame[f.L4+8 : f.End])
+	if err != nil {
+		return frame, 0
+	}
+	return inner, vni
+}
+
+func decodeInside(frame []byte, f *packet.Frame) error {
+	inner, _ := Unwrap(frame)
+	return packet.Decode(inner, f)
 }
 
 // send has the hosts carry a frame that was simulated.

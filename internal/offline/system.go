@@ -146,6 +146,21 @@ func (p *passage) add(other passage) {
 	p.logs = append(p.logs, other.logs...)
 }
 
+// leaving returns the frame that leaves by an output of the decision about another, rewritten by w
+// unless that is nil.
+func leaving(frame []byte, d *flow.Decision, o *flow.Output, w *flow.Rewrite) ([]byte, error) {
+	out := slices.Clone(frame)
+	if o.Inner && d.Decap != nil {
+		out = out[d.Decap.Offset:]
+	}
+	if w != nil {
+		if err := w.Apply(out, false); err != nil {
+			return nil, err
+		}
+	}
+	return o.Wrap(out), nil
+}
+
 // pass walks a frame through the network, and reports whether it waits for its next hop. What it
 // puts on a LAN comes in at the other hosts there.
 func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
@@ -165,17 +180,12 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 		}
 	}
 	rewrite := func(o *flow.Output, w *flow.Rewrite) {
-		out := slices.Clone(frame)
-		if o.Inner && d.Decap != nil {
-			out = out[d.Decap.Offset:]
+		out, err := leaving(frame, d, o, w)
+		if err != nil {
+			p.drops = append(p.drops, dropped{y.words(o.PortID), err.Error()})
+			return
 		}
-		if w != nil {
-			if err := w.Apply(out, false); err != nil {
-				p.drops = append(p.drops, dropped{y.words(o.PortID), err.Error()})
-				return
-			}
-		}
-		deliver(o, o.Wrap(out))
+		deliver(o, out)
 	}
 	for _, c := range d.Copies {
 		if d.Verdict != flow.Postponed {
