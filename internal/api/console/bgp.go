@@ -72,7 +72,7 @@ func bgpRouterOf(r records.Reader, s *topology.BgpSpeaker, peers []topology.BgpP
 	if router, ok := schema.Routers.Peek(r, s.RouterID); ok {
 		x.Name = router.Name
 	}
-	states := map[string]topology.BgpPeerState{}
+	states, learned := map[string]topology.BgpPeerState{}, map[netip.Prefix]bool{}
 	if binding, ok := schema.ContainerBindings.Peek(r, s.ContainerID); ok {
 		if host, ok := schema.Hosts.Peek(r, binding.HostID); ok {
 			x.Host = host.Name
@@ -88,13 +88,8 @@ func bgpRouterOf(r records.Reader, s *topology.BgpSpeaker, peers []topology.BgpP
 				}
 			}
 		}
-	}
-	learned := map[netip.Prefix]bool{}
-	for _, l := range s.Links {
-		for routes := range schema.LearnedRoutes.By(r, "port", l.PortID) {
-			for _, route := range routes.Routes {
-				learned[route.Dst] = true
-			}
+		for _, l := range s.Links {
+			addLearned(learned, r, l.PortID, binding.HostID)
 		}
 	}
 	x.Learned = len(learned)
@@ -103,6 +98,17 @@ func bgpRouterOf(r records.Reader, s *topology.BgpSpeaker, peers []topology.BgpP
 	}
 	slices.SortFunc(x.Peers, func(a, b bgpPeer) int { return a.Address.Compare(b.Address) })
 	return x
+}
+
+// addLearned adds the destinations that a host has learned by a port.
+func addLearned(all map[netip.Prefix]bool, r records.Reader, port, host string) {
+	for routes := range schema.LearnedRoutes.By(r, "port", port) {
+		for _, route := range routes.Routes {
+			if routes.HostID == host {
+				all[route.Dst] = true
+			}
+		}
+	}
 }
 
 func bgpPeerOf(r records.Reader, p *topology.BgpPeer, state topology.BgpPeerState) bgpPeer {

@@ -45,6 +45,8 @@ func TestBGP(t *testing.T) {
 			schema.ContainerBindings.Put(tx, &topology.ContainerBinding{ContainerID: container, HostID: host}),
 			schema.ContainerStates.Put(tx, &topology.ContainerState{ContainerID: container, HostID: host, Status: topology.ContainerRunning}),
 			schema.LearnedRoutes.Put(tx, &topology.LearnedRoutes{HostID: host, PortID: "uplink", Routes: []topology.LearnedRoute{route}}),
+			schema.LearnedRoutes.Put(tx, &topology.LearnedRoutes{HostID: "another", PortID: "uplink", Routes: []topology.LearnedRoute{
+				{Dst: netip.MustParsePrefix("198.51.100.0/24"), Gateway: at}}}),
 			schema.BGPStates.Put(tx, &topology.BgpState{HostID: host, PortID: "port", RouterID: router, Peers: []topology.BgpPeerState{
 				{PeerID: first, Address: at, State: topology.BgpEstablished, Since: since, Received: 1, Refused: 2, Advertised: 1, LastError: "refused"}}}))
 	})

@@ -151,15 +151,7 @@ func TestLearnedRoutes(t *testing.T) {
 		t.Errorf("the decision rests on %v", d.Touched)
 	}
 
-	// Another host reports the same while the container moves.
-	l.ApplyLearnedRoutes(nil, learnedBy("h3", "q-gw", "172.16.0.0/16 10.4.0.77"))
 	l.ApplyLearnedRoutes(both, nil)
-	if got := via("172.16.1.1", 4000); got != "p-peer" {
-		t.Errorf("while another host reports it: by %s", got)
-	}
-	if got := l.ApplyLearnedRoutes(learnedBy("h3", "q-gw", "172.16.0.0/16 10.4.0.77"), nil); fmt.Sprint(got) != "[r 172.16.0.0]" {
-		t.Errorf("the last report affects %v", got)
-	}
 	if got := via("172.16.1.1", 4000); got == "p-peer" {
 		t.Error("a route that is gone is taken")
 	}
@@ -169,6 +161,56 @@ func TestLearnedRoutes(t *testing.T) {
 	l.ApplyLearnedRoutes(learnedBy("h2", "q-gw", "0.0.0.0/0 10.4.0.77"), nil)
 	l.ApplyLearnedRoutes(nil, learnedBy("h2", "nowhere", "172.18.0.0/16 10.4.0.77"))
 	l.ApplyLearnedRoutes(learnedBy("h2", "nowhere", "172.18.0.0/16 10.4.0.77"), nil)
+	if n := len(l.learned); n != 0 {
+		t.Errorf("%d learned routes are left", n)
+	}
+}
+
+// TestLearnedRoutesOfOtherHosts: what a host reports counts while the container of the router's
+// speaker is bound to it, whatever comes first.
+func TestLearnedRoutesOfOtherHosts(t *testing.T) {
+	t.Parallel()
+	l := example()
+	l.station("peer2", "net4", 78, ip("10.4.0.78"))
+	forged := learnedBy("h3", "q-gw", "172.16.0.0/16 10.4.0.78")
+	if got := l.ApplyLearnedRoutes(nil, forged); len(got) > 0 {
+		t.Errorf("a report about a router without a speaker affects %v", got)
+	}
+	want := func(when, port string) {
+		t.Helper()
+		d := l.send("p-x", frameSpec{n: 1, to: 1, src: ipX, dst: ip("172.16.1.1")}.tcp(4000, 80))
+		got := ""
+		if len(d.Outputs) == 1 && d.Outputs[0].PortID != "p-up" { // the configured default route
+			got = d.Outputs[0].PortID
+		}
+		if got != port {
+			t.Errorf("%s: by port %q, want %q\n%s", when, got, port, walk(d))
+		}
+	}
+	want("no speaker", "")
+	c := l.speaker()
+	want("the speaker is at h2, h3 reports", "")
+	l.ApplyLearnedRoutes(nil, learnedBy("h2", "q-gw", "172.16.0.0/16 10.4.0.77"))
+	want("both report", "p-peer")
+	bind := func(host string) []string {
+		c.HostID = host
+		if c.InterfaceName = "hct1"; host == "" {
+			c.InterfaceName = ""
+		}
+		return l.Apply(owner(topology.ContainerOwner, "hc"), &topology.Bundle{Ports: []topology.Port{c}})
+	}
+	if got := bind("h3"); !slices.Contains(got, "r 172.16.0.0") {
+		t.Errorf("the move of the container affects %v", got)
+	}
+	want("the speaker is at h3", "p-peer2")
+	bind("")
+	want("the speaker runs nowhere", "")
+	bind("h2")
+	want("the speaker is at h2 again", "p-peer")
+	l.Apply(owner(topology.RouterBGPOwner, "r"), nil)
+	want("the speaker is gone", "")
+	l.ApplyLearnedRoutes(forged, nil)
+	l.ApplyLearnedRoutes(learnedBy("h2", "q-gw", "172.16.0.0/16 10.4.0.77"), nil)
 	if n := len(l.learned); n != 0 {
 		t.Errorf("%d learned routes are left", n)
 	}

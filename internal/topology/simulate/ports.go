@@ -206,6 +206,12 @@ func (w *World) linkPort(p *port) {
 		w.rehome(q)
 	}
 	w.touchLinked(p, after)
+	if old.def != nil && old.toContainer() {
+		w.followSpeaker(old.router)
+	}
+	if p.def != nil && p.toContainer() {
+		w.followSpeaker(p.router)
+	}
 	if old.router != nil {
 		release(w.routers, old.router)
 	}

@@ -22,8 +22,9 @@ type router struct {
 	routes    routeTable
 	balancers []*balancer // by id; the first counts
 
-	speakers claims[topology.BgpSpeaker]
-	redirect *chain // of the speaker that counts; nil for none
+	speakers    claims[topology.BgpSpeaker]
+	redirect    *chain // of the speaker that counts; nil for none
+	speakerHost string // that runs that speaker, "" for none: its learned routes count
 }
 
 // excluded returns the hosts at which the router's ports have no home.

@@ -12,13 +12,12 @@ import (
 // route is a route of a router, by its port if it has one.
 type route struct {
 	object
-	claims claims[topology.Route]
-	def    *topology.Route // nil while it is only referred to
-	port   *port
-	// learned: it is one that hosts report, and no topology.Route of a bundle.
-	learned bool
-	owner   *router // named by the definition, of a route without port
-	router  *router // whose table it is in
+	claims  claims[topology.Route]
+	def     *topology.Route // nil while it is only referred to
+	port    *port
+	learned *learnedRoute // that it is, nil for a topology.Route of a bundle
+	owner   *router       // named by the definition, of a route without port
+	router  *router       // whose table it is in
 	dst     netip.Prefix
 }
 
@@ -69,10 +68,10 @@ func (w *World) placeRoute(r *route) {
 	if r.port != nil {
 		to = r.port.router
 	}
-	if to == nil || r.def == nil || !r.def.DstSubnet.IsValid() {
+	if to == nil || r.def == nil || !r.def.DstSubnet.IsValid() || r.learned != nil && !r.learned.counts(to) {
 		return
 	}
-	if !r.learned {
+	if r.learned == nil {
 		w.touchRouter(to)
 	}
 	r.router, r.dst = to, r.def.DstSubnet.Masked()
@@ -99,7 +98,7 @@ func (w *World) unplaceRoute(r *route) {
 	if r.router == nil {
 		return
 	}
-	if !r.learned {
+	if r.learned == nil {
 		w.touchRouter(r.router)
 	}
 	t := &r.router.routes
@@ -180,7 +179,7 @@ func (t *routeTable) home(source netip.Addr, p *port) *port {
 			break
 		}
 		prefix, err := source.Prefix(l.bits)
-		if err != nil || !slices.ContainsFunc(t.byDst[prefix], func(r *route) bool { return !r.learned }) {
+		if err != nil || !slices.ContainsFunc(t.byDst[prefix], func(r *route) bool { return r.learned == nil }) {
 			continue
 		}
 		return t.elsewhere(t.byDst[prefix], source, p)
@@ -196,7 +195,7 @@ func (t *routeTable) elsewhere(routes []*route, source netip.Addr, p *port) (hom
 	}
 	for _, r := range routes {
 		switch q := r.port; {
-		case q == nil || r.learned:
+		case q == nil || r.learned != nil:
 		case q.sharesLink(p):
 			return nil
 		case home == nil && !outside(q):

@@ -15,7 +15,7 @@ const mostRoutes = 8
 // routeText describes a route that the packet f could take.
 func routeText(rt *route, f *packet.Frame) string {
 	text := fmt.Sprintf("route to %v, weight %d", rt.dst, rt.def.Weight)
-	if rt.learned {
+	if rt.learned != nil {
 		text += ", learned by BGP"
 	}
 	switch rt.def.NextHop {

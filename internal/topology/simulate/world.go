@@ -133,7 +133,9 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	w.applyFilters(owner, old, b)
 	w.applyBalancers(owner, old, b)
 	changes(old.BgpSpeakers, b.BgpSpeakers, func(s *topology.BgpSpeaker) string { return s.RouterID }, func(id string, _, after *topology.BgpSpeaker) {
-		w.linkRedirect(define(w.routers, id, func(r *router) *claims[topology.BgpSpeaker] { return &r.speakers }, owner, after))
+		r := define(w.routers, id, func(r *router) *claims[topology.BgpSpeaker] { return &r.speakers }, owner, after)
+		w.linkRedirect(r)
+		w.followSpeaker(r)
 	})
 	changes(old.Dhcps, b.Dhcps, func(d *topology.Dhcp) string { return d.ID }, func(id string, _, after *topology.Dhcp) {
 		w.linkSubnet(define(w.subnets, id, func(s *subnet) *claims[topology.Dhcp] { return &s.claims }, owner, after))
