@@ -1,12 +1,15 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 )
 
 // BGPSchedule returns the operations on the speakers of dynamic-routing agents (neutron-api §9,
@@ -70,14 +73,21 @@ func hostOfSpeaker(r records.Reader, b *neutron.BGPSpeaker) string {
 	return ""
 }
 
-// speakersAt returns the speakers whose containers a host runs, in order of ids.
-func speakersAt(r records.Reader, host string) []*neutron.BGPSpeaker {
-	var all []*neutron.BGPSpeaker
-	for b := range schema.BGPSpeakers.All(r) {
-		if hostOfSpeaker(r, b) == host {
-			all = append(all, b)
+// speakersAt returns the speakers whose containers a host runs, in order of ids. Its cost follows
+// the host's containers.
+func speakersAt(r records.Reader, host string) (all []*neutron.BGPSpeaker) {
+	for binding := range schema.ContainerBindings.By(r, "host", host) {
+		b, ok := schema.Bundles.Peek(r, schema.ContainerBundleID(binding.ContainerID))
+		if !ok {
+			continue
+		}
+		for i := range b.Bundle.ServiceContainers {
+			if c := &b.Bundle.ServiceContainers[i]; c.ServiceType == topology.ContainerBGP {
+				all = slices.AppendSeq(all, schema.BGPSpeakers.By(r, "router", c.ConfigurationID))
+			}
 		}
 	}
+	slices.SortFunc(all, func(a, b *neutron.BGPSpeaker) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
@@ -87,6 +97,9 @@ func bgpConfiguration(r records.Reader, host string) map[string]any {
 	for _, b := range speakersAt(r, host) {
 		speakers, peers = speakers+1, peers+len(b.PeerIDs)
 		for state := range schema.BGPStates.By(r, "router", b.RouterID) {
+			if state.HostID != host {
+				continue
+			}
 			for i := range state.Peers {
 				routes += state.Peers[i].Advertised
 			}

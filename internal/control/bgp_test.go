@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -177,6 +179,41 @@ func TestBGPFollowsRouter(t *testing.T) {
 		}
 	}
 	w.verifyStore()
+}
+
+// TestBGPAgentsSpeakers: the agent of the host to which a speaker's container is bound has the
+// speaker, and counts what that host reports of it.
+func TestBGPAgentsSpeakers(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	s := w.speaker(w.routerID)
+	w.bgpPeer(s.ID, "203.0.113.200", "")
+	const h1, h2 = "44444444-0000-4000-8000-000000000001", "44444444-0000-4000-8000-000000000002"
+	w.edit(func(tx *records.Tx) error {
+		for i, id := range []string{h1, h2} {
+			err := errors.Join(schema.Hosts.Put(tx, &topology.Host{ID: id, Name: fmt.Sprint("h", i+1)}),
+				schema.ContainerHosts.Put(tx, &topology.ContainerHost{HostID: id, Kinds: []string{topology.ContainerBGP}}),
+				schema.BGPStates.Put(tx, &topology.BgpState{HostID: id, PortID: "p", RouterID: w.routerID, Peers: []topology.BgpPeerState{{PeerID: "x", Advertised: i + 1}}}))
+			if err != nil {
+				return err
+			}
+		}
+		return schema.ContainerBindings.Put(tx, &topology.ContainerBinding{ContainerID: translate.BGPContainer(w.routerID), HostID: h2})
+	})
+	for host, want := range map[string]map[string]any{h1: {"bgp_speakers": 0, "bgp_peers": 0, "advertise_routes": 0}, h2: {"bgp_speakers": 1, "bgp_peers": 1, "advertise_routes": 2}} {
+		id := schema.AgentID(host, schema.BGPAgent)
+		speakers, err := w.BGPSchedule().List(t.Context(), w.admin, id)
+		if err != nil || len(speakers) != want["bgp_speakers"] {
+			t.Errorf("host %s has speakers %v, %v", host, speakers, err)
+		}
+		a, err := w.Agents().Show(t.Context(), w.admin, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, a.Configurations); d != "" {
+			t.Errorf("host %s: -want +got\n%s", host, d)
+		}
+	}
 }
 
 // TestBGPContainer: the container of a router's speaker runs where the router's uplinks are. Its

@@ -64,19 +64,36 @@ func New(o Options) *Gateways {
 
 // notice wakes the task when something changes that segments are made of.
 func (g *Gateways) notice(u snapshot.Update) {
-	for _, c := range u.Changed {
-		switch c.Source {
-		case schema.GatewayDevices.Name(), schema.L2Gateways.Name(), schema.L2GatewayConnections.Name(), schema.Ports.Name(),
-			schema.LearnedMACs.Name():
-			g.wake.Give()
-			return
-		case schema.Bundles.Name():
-			if strings.HasPrefix(c.ID, connectionBundle+"/") {
-				g.wake.Give()
-				return
-			}
+	r := records.Over(u.Next)
+	if slices.ContainsFunc(u.Changed, func(c snapshot.Changed) bool { return concerns(r, c) }) {
+		g.wake.Give()
+	}
+}
+
+// concerns reports whether a change may change a segment. Of ports and of what hosts have seen,
+// only what is on a connected network does.
+func concerns(r records.Reader, c snapshot.Changed) bool {
+	switch c.Source {
+	case schema.GatewayDevices.Name(), schema.L2Gateways.Name(), schema.L2GatewayConnections.Name():
+		return true
+	case schema.Bundles.Name():
+		return strings.HasPrefix(c.ID, connectionBundle+"/")
+	case schema.Ports.Name():
+		return connected(r, c, func(p *neutron.Port) string { return p.NetworkID })
+	case schema.LearnedMACs.Name():
+		return connected(r, c, func(m *topology.LearnedMAC) string { return m.NetworkID })
+	}
+	return false
+}
+
+// connected reports whether the network of a record that has changed is connected to a device.
+func connected[T any](r records.Reader, c snapshot.Changed, networkOf func(*T) string) bool {
+	for _, one := range []any{c.Old, c.New} {
+		if record, ok := one.(*T); ok && schema.L2GatewayConnections.CountBy(r, "network", networkOf(record)) > 0 {
+			return true
 		}
 	}
+	return false
 }
 
 // Run drives the switches, while this server is elected, until ctx ends.

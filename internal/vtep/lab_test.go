@@ -144,14 +144,14 @@ func (s *site) connect(interfaces ...neutron.L2GatewayInterface) {
 }
 
 func (s *site) putPort(tx *records.Tx, id string, mac packet.MAC, ip netip.Addr) error {
-	return schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: id, ProjectID: "p"}, NetworkID: networkID, MACAddress: mac,
+	return schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: id, ProjectID: "p"}, NetworkID: networkID, MACAddress: mac, BoundHostID: "h1",
 		FixedIPs: []neutron.FixedIP{{IPAddress: ip}}})
 }
 
 // learn reports that a host has seen an address behind a port.
-func (s *site) learn(mac packet.MAC, port string) {
+func (s *site) learn(host string, mac packet.MAC, port string) {
 	s.t.Helper()
-	m := &topology.LearnedMAC{HostID: "h1", NetworkID: networkID, MAC: mac, PortID: port}
+	m := &topology.LearnedMAC{HostID: host, NetworkID: networkID, MAC: mac, PortID: port}
 	value, err := json.Marshal(m)
 	if err != nil {
 		s.t.Fatal(err)

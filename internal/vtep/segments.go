@@ -33,19 +33,34 @@ func managedDevices(r records.Reader) map[string]*neutron.GatewayDevice {
 // that each is behind.
 type learnedBehind map[string]map[packet.MAC]string
 
-// readLearned returns what hosts have seen in some networks.
+// readLearned returns what hosts have seen in some networks. The cost follows the number of
+// addresses there.
 func readLearned(r records.Reader, networks map[string]bool) learnedBehind {
 	all := learnedBehind{}
-	for m := range schema.LearnedMACs.All(r) {
-		if !networks[m.NetworkID] {
-			continue
+	for network := range networks {
+		all[network] = map[packet.MAC]string{}
+		for m := range schema.LearnedMACs.By(r, "network", network) {
+			if isBound(r, m) {
+				all[network][m.MAC] = m.PortID
+			}
 		}
-		if all[m.NetworkID] == nil {
-			all[m.NetworkID] = map[packet.MAC]string{}
-		}
-		all[m.NetworkID][m.MAC] = m.PortID
 	}
 	return all
+}
+
+// isBound reports whether a host may have seen an address where it says: behind a port that is
+// bound to it, or on a LAN that it carries. Else a broken host could draw the frames to any machine
+// behind the switch.
+func isBound(r records.Reader, m *topology.LearnedMAC) bool {
+	if p, ok := schema.Ports.Peek(r, m.PortID); ok {
+		return p.NetworkID == m.NetworkID && (p.BoundHostID == m.HostID || p.PreviousHostID == m.HostID)
+	}
+	n, ok := schema.Networks.Peek(r, m.NetworkID)
+	if !ok || n.PhysicalNetwork == "" {
+		return false
+	}
+	u, ok := schema.Underlays.Peek(r, m.HostID)
+	return ok && u.PhysicalNetworks[n.PhysicalNetwork] != ""
 }
 
 // segmentsOf returns the networks connected to a device, in order of their ids, with the seeded MAC

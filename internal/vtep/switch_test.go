@@ -160,17 +160,23 @@ func TestMoves(t *testing.T) {
 	s := newSite(t, h)
 	s.connect()
 	s.server("one", time.Hour)
-	ls, mac := prefix+networkID, packet.MAC{2, 0, 0, 0, 0, 0x55}
+	ls, mac, other := prefix+networkID, packet.MAC{2, 0, 0, 0, 0, 0x55}, packet.MAC{2, 0, 0, 0, 0, 0x56}
 	has := func(out string) bool { return strings.Contains(out, mac.String()) }
-	s.learn(mac, "vm")
+	s.update(func(tx *records.Tx) error { return s.putPort(tx, "vm2", packet.MAC{2, 0, 0, 0, 0, 0x12}, vmIP.Next()) })
+	s.learn("h1", mac, "vm")
 	s.untilRows("the learned address", has, "list-remote-macs", ls)
 	if _, err := h.VTEPctl("add-ucast-local", ls, mac.String(), "198.18.0.77"); err != nil {
 		t.Fatal(err)
 	}
 	s.untilRows("that it has moved to the switch", func(out string) bool { return !has(out) }, "list-remote-macs", ls)
 	s.until("the address there", func(r records.Reader) bool { return remote(r, mac) != nil })
-	s.learn(mac, "vm2")
+	s.learn("h2", mac, "vm2") // which is bound to another host
+	s.learn("h2", other, "vm")
+	s.learn("h1", mac, "vm2")
 	s.untilRows("that it has moved back", has, "list-remote-macs", ls)
-	s.learn(mac, networkPort) // seen from the gateway itself
+	s.learn("h1", mac, networkPort) // seen from the gateway itself
 	s.untilRows("that it is at the switch", func(out string) bool { return !has(out) }, "list-remote-macs", ls)
+	if out, err := h.VTEPctl("list-remote-macs", ls); err != nil || strings.Contains(out, other.String()) {
+		t.Errorf("an address that a host reports behind another's port is at the switch: %s, %v", out, err)
+	}
 }

@@ -346,6 +346,7 @@ var (
 		func(m *topology.LearnedMAC) string {
 			return fmt.Sprintf("%s/%s/%d/%s", m.HostID, m.NetworkID, m.VLAN, m.MAC)
 		},
+		records.Index("network", func(m *topology.LearnedMAC) []string { return []string{m.NetworkID} }),
 		records.Index("host_network", func(m *topology.LearnedMAC) []string { return []string{m.HostID + "/" + m.NetworkID} }))
 
 	// LearnedNeighbours are "<host>/<network>/<ip>".
