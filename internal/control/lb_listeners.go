@@ -136,5 +136,6 @@ func (o *operation) removeListener(id string) error {
 }
 
 func listenerView(r records.Reader, l *neutron.Listener) *neutron.ListenerView {
-	return &neutron.ListenerView{Listener: l, OperatingStatus: listenerStatus(r, l)}
+	status, reason := listenerStatus(r, l)
+	return &neutron.ListenerView{Listener: l, OperatingStatus: status, StatusReason: reason}
 }

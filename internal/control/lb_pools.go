@@ -221,7 +221,7 @@ func lbPoolView(r records.Reader, p *neutron.LBPool) *neutron.LBPoolView {
 		v.VIPID = vip.ID
 	}
 	if p.V1() && p.HealthMonitorID != "" {
-		v.ChecksFail, _ = checksFail(r, p)
+		v.ChecksFail = checksFail(r, p)
 	}
 	return v
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"time"
 
 	"heddle/internal/control/translate"
@@ -98,37 +99,40 @@ func poolServes(r records.Reader, p *neutron.LBPool) bool {
 	return p.RouterID != ""
 }
 
-// listenerStatus returns the operating status of a listener.
-func listenerStatus(r records.Reader, l *neutron.Listener) string {
+// listenerStatus returns the operating status of a listener, and the reason if it is that nothing
+// checks the members of its pool.
+func listenerStatus(r records.Reader, l *neutron.Listener) (status, reason string) {
 	if !l.AdminStateUp {
-		return neutron.LBOffline
+		return neutron.LBOffline, ""
 	}
 	p, ok := schema.LBPools.Peek(r, l.DefaultPoolID)
 	if !ok {
-		return neutron.LBOnline
+		return neutron.LBOnline, ""
 	}
-	switch poolStatus(r, p) {
-	case neutron.LBFailed:
-		return neutron.LBFailed
-	case neutron.LBOnline:
-		if _, failing := checksFail(r, p); failing && monitored(r, p) {
-			return neutron.LBDegraded
-		}
-		return neutron.LBOnline
+	if why := checksFail(r, p); why != "" && monitored(r, p) {
+		reason = "the members of pool " + p.ID + " are not checked: " + why
 	}
-	return neutron.LBDegraded
+	switch status := poolStatus(r, p); {
+	case status == neutron.LBFailed:
+		return status, reason
+	case status == neutron.LBOnline && reason == "":
+		return status, ""
+	}
+	return neutron.LBDegraded, reason
 }
 
 // loadBalancerStatus returns the operating status of a load balancer: ERROR if all of its listeners
-// are, DEGRADED if anything below is not ONLINE.
-func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) string {
+// are, DEGRADED if anything below is not ONLINE. The reason is that of the first listener with one.
+func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) (status, reason string) {
 	if !lb.AdminStateUp {
-		return neutron.LBOffline
+		return neutron.LBOffline, ""
 	}
 	below, failed, online := 0, 0, 0
 	for l := range schema.Listeners.By(r, "load_balancer", lb.ID) {
 		below++
-		switch listenerStatus(r, l) {
+		status, why := listenerStatus(r, l)
+		reason = cmp.Or(reason, why)
+		switch status {
 		case neutron.LBFailed:
 			failed++
 		case neutron.LBOnline:
@@ -136,7 +140,7 @@ func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) string {
 		}
 	}
 	if below > 0 && failed == below {
-		return neutron.LBFailed
+		return neutron.LBFailed, reason
 	}
 	for p := range schema.LBPools.By(r, "load_balancer", lb.ID) {
 		if !poolServes(r, p) {
@@ -148,17 +152,24 @@ func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) string {
 		}
 	}
 	if online < below {
-		return neutron.LBDegraded
+		return neutron.LBDegraded, reason
 	}
-	return neutron.LBOnline
+	return neutron.LBOnline, ""
 }
 
-// checksFail reports whether the container that checks the members of a pool has failed, and why.
-func checksFail(r records.Reader, p *neutron.LBPool) (why string, failing bool) {
-	for s := range schema.ContainerStates.By(r, "container", containerOf(p)) {
-		if s.Status == topology.ContainerError {
-			return s.Message, true
-		}
+// checksFail returns why nothing checks the members of a pool, "" if its container runs or starts.
+// What counts is the word of the host that the container is bound to.
+func checksFail(r records.Reader, p *neutron.LBPool) (why string) {
+	binding, ok := schema.ContainerBindings.Peek(r, containerOf(p))
+	if !ok {
+		return "no live host runs health checks"
 	}
-	return "", false
+	s, ok := schema.ContainerStates.Peek(r, binding.HostID+"/"+binding.ContainerID)
+	if !ok || s.Status != topology.ContainerError {
+		return ""
+	}
+	if h, ok := schema.Hosts.Peek(r, binding.HostID); ok {
+		return s.Message + ", on host " + h.Name
+	}
+	return s.Message
 }

@@ -197,8 +197,9 @@ func (o *operation) servesVIP(p *neutron.Port) bool {
 }
 
 func loadBalancerView(r records.Reader, lb *neutron.LoadBalancer) *neutron.LoadBalancerView {
+	status, reason := loadBalancerStatus(r, lb)
 	return &neutron.LoadBalancerView{
-		LoadBalancer: lb, OperatingStatus: loadBalancerStatus(r, lb),
+		LoadBalancer: lb, OperatingStatus: status, StatusReason: reason,
 		Listeners: idsOf(schema.Listeners.By(r, "load_balancer", lb.ID), func(l *neutron.Listener) *neutron.Standard { return &l.Standard }),
 		Pools:     idsOf(schema.LBPools.By(r, "load_balancer", lb.ID), func(p *neutron.LBPool) *neutron.Standard { return &p.Standard }),
 	}

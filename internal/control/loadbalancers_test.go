@@ -114,6 +114,25 @@ func TestOperatingStatus(t *testing.T) {
 			t.Errorf("%s: balancer, listener, pool, members: -want +got\n%s", when, d)
 		}
 	}
+	container := translate.LBContainer(translate.LBRouter(w.lb.ID))
+	bind := func() {
+		w.edit(func(tx *records.Tx) error {
+			return schema.ContainerBindings.Put(tx, &topology.ContainerBinding{ContainerID: container, HostID: "h1"})
+		})
+	}
+	why := func(when, want string) {
+		t.Helper()
+		lb, err := w.LoadBalancing().Tree(t.Context(), w.member, w.lb.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want != "" {
+			want = "the members of pool " + p.ID + " are not checked: " + want
+		}
+		if got := lb.Made.Listeners[0].StatusReason; got != want || lb.StatusReason != want {
+			t.Errorf("%s: the reason is %q of the listener, %q of the balancer, want %q", when, got, lb.StatusReason, want)
+		}
+	}
 	report(m1.ID, topology.MemberInactive)
 	check("without a monitor", "ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR")
 	monitor := w.make(neutron.HealthMonitors, `{"pool_id":"`+p.ID+`","type":"TCP","delay":3,"timeout":2,"max_retries":2}`).(*neutron.HealthMonitorView)
@@ -121,17 +140,27 @@ func TestOperatingStatus(t *testing.T) {
 	report(m2.ID, topology.MemberActive)
 	check("with two", "DEGRADED", "DEGRADED", "DEGRADED", "ERROR", "ONLINE")
 	report(m1.ID, topology.MemberActive)
+	check("checked nowhere", "DEGRADED", "DEGRADED", "ONLINE", "ONLINE", "ONLINE")
+	why("checked nowhere", "no live host runs health checks")
+	bind()
 	check("all up", "ONLINE", "ONLINE", "ONLINE", "ONLINE", "ONLINE")
-	_, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
-		return schema.ContainerStates.Put(tx, &topology.ContainerState{HostID: "h1", ContainerID: translate.LBContainer(translate.LBRouter(w.lb.ID)), Status: topology.ContainerError})
-	})
-	if err != nil {
-		t.Fatal(err)
+	why("all up", "")
+	w.putHost("h1", "one")
+	fails := func(host string) {
+		w.edit(func(tx *records.Tx) error {
+			return schema.ContainerStates.Put(tx, &topology.ContainerState{HostID: host, ContainerID: container, Status: topology.ContainerError,
+				Message: "haproxy is not installed (apt install haproxy)"})
+		})
 	}
+	fails("h2")
+	check("another host says that checks fail", "ONLINE", "ONLINE", "ONLINE", "ONLINE", "ONLINE")
+	fails("h1")
 	check("checks that fail", "DEGRADED", "DEGRADED", "ONLINE", "ONLINE", "ONLINE")
+	why("checks that fail", "haproxy is not installed (apt install haproxy), on host one")
 	if _, err := w.change(w.member, neutron.HealthMonitors, monitor.ID, `{"admin_state_up":false}`); err != nil {
 		t.Fatal(err)
 	}
+	why("monitor down", "")
 	check("monitor down", "ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR")
 	if _, err := w.change(w.member, neutron.LoadBalancers, w.lb.ID, `{"admin_state_up":false}`); err != nil {
 		t.Fatal(err)

@@ -188,6 +188,7 @@ type LoadBalancerView struct {
 	*LoadBalancer
 	Listeners, Pools []string // ids
 	OperatingStatus  string
+	StatusReason     string // why it is not ONLINE, if members are not checked
 	// Made holds the objects that were created with it, in the order of the request.
 	Made *LBTree
 }
@@ -209,6 +210,7 @@ type LBPoolTree struct {
 type ListenerView struct {
 	*Listener
 	OperatingStatus string
+	StatusReason    string // why it is not ONLINE, if members are not checked
 }
 
 // LBPoolView is a pool with what belongs to it. The LBPool is not to be modified.

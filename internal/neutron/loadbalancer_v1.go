@@ -66,10 +66,16 @@ func trimDot(s string) string {
 }
 
 // LBStatuses returns the statuses of a load balancer and of what its listeners have, as the APIs
-// answer them.
+// answer them. An operating_status_reason, which is not of the reference, says of those that are
+// not ONLINE why nothing checks their members.
 func (v *LoadBalancerView) LBStatuses() map[string]any {
 	one := func(s *Standard, operating string) map[string]any {
 		return map[string]any{"id": s.ID, "name": s.Name, "provisioning_status": "ACTIVE", "operating_status": operating}
+	}
+	explain := func(o map[string]any, reason string) {
+		if reason != "" {
+			o["operating_status_reason"] = reason
+		}
 	}
 	pools := map[string]map[string]any{}
 	for _, p := range v.Made.Pools {
@@ -91,6 +97,7 @@ func (v *LoadBalancerView) LBStatuses() map[string]any {
 	listeners := []map[string]any{}
 	for _, l := range v.Made.Listeners {
 		o := one(&l.Listener.Standard, l.OperatingStatus)
+		explain(o, l.StatusReason)
 		o["pools"] = []map[string]any{}
 		if p, ok := pools[l.DefaultPoolID]; ok {
 			o["pools"] = []map[string]any{p}
@@ -98,6 +105,7 @@ func (v *LoadBalancerView) LBStatuses() map[string]any {
 		listeners = append(listeners, o)
 	}
 	balancer := one(&v.LoadBalancer.Standard, v.OperatingStatus)
+	explain(balancer, v.StatusReason)
 	balancer["listeners"] = listeners
 	return map[string]any{"loadbalancer": balancer}
 }
