@@ -288,6 +288,11 @@ func FuzzParse(f *testing.F) {
 		`{"name":"x","mtu":1400}`, `{"network_id":"` + uuid1 + `","ip_version":4,"cidr":"10.0.0.0/24","gateway_ip":null,"allocation_pools":[{"start":"a","end":1}]}`,
 		`{"network_id":"` + uuid1 + `","fixed_ips":[{"ip_address":"::1","subnet_id":null}],"mac_address":"1:2:3:4:5:6","allowed_address_pairs":[{"ip_address":"1.1.1.1/0"}],"extra_dhcp_opts":[{}]}`,
 		`{"security_group_id":"x","direction":"egress","protocol":-1,"port_range_min":1e400,"remote_ip_prefix":"1.2.3.4/255.0.255.0"}`,
+		`{"name":"g","type":"router_vtep","resource_id":"` + uuid1 + `","tunnel_ips":["192.0.2.5",4],"management_ip":"::","management_port":-6640,"remote_mac_entries":[{}]}`,
+		`{"devices":[{"device_name":"tor1","interfaces":[{"name":"eth7","segmentation_id":[0,"5",4095]},null]}],"network_id":"x","segmentation_id":16777215}`,
+		`{"mac_address":"ff:ff:ff:ff:ff:ff","vtep_address":"","segmentation_id":"77"}`, `{"local_as":4294967296,"ip_version":6,"peer_ip":"203.0.113.1","remote_as":0,"auth_type":"md5"}`,
+		`{"loadbalancer_id":"` + uuid1 + `","protocol":"TCP","lb_algorithm":"ROUND_ROBIN","session_persistence":{"type":"SOURCE_IP","cookie_name":1},"address":"0.0.0.0","protocol_port":65536,"weight":-1}`,
+		`{"type":"HTTP","delay":0,"timeout":"1","max_retries":11,"url_path":"x","expected_codes":"200-","pool_id":null,"lb_method":"SOURCE_IP","vip_id":1}`,
 		`null`, `{"binding:profile":{"a":[[]]},"tags":[null,{}],"service_types":[1],"description":null}`,
 	} {
 		f.Add(seed)
@@ -299,7 +304,7 @@ func FuzzParse(f *testing.F) {
 		if d.Decode(&body) != nil {
 			return
 		}
-		for r := neutron.Networks; r <= neutron.Agents; r++ {
+		for _, r := range neutron.Resources() {
 			for _, op := range []neutron.Op{neutron.Create, neutron.Update} {
 				_, err := neutron.Parse(admin, r, op, body)
 				var known *neutron.Error
