@@ -68,13 +68,18 @@ func (o *operation) deriveBGP(b *neutron.BGPSpeaker) error {
 	case b.RouterID == "":
 		return nil
 	case len(b.PeerIDs) == 0:
-		return errors.Join(o.dropBundle(kindRouterBGP, b.RouterID), o.dropContainer(translate.BGPContainer(b.RouterID)))
+		return errors.Join(o.changePasswords(b.RouterID, schema.TakeBGPPasswords), o.dropBundle(kindRouterBGP, b.RouterID),
+			o.dropContainer(translate.BGPContainer(b.RouterID)))
 	}
 	x, err := routerBGP(o.tx, b)
 	if err != nil {
 		return err
 	}
-	if err := o.putBundle(kindRouterBGP, b.RouterID, x.Bundle()); err != nil {
+	bundle := x.Bundle()
+	for i := range bundle.BgpPeers {
+		bundle.BgpPeers[i].Password = "" // for one host alone
+	}
+	if err := errors.Join(o.changePasswords(b.RouterID, schema.GiveBGPPasswords), o.putBundle(kindRouterBGP, b.RouterID, bundle)); err != nil {
 		return err
 	}
 	var subnets []*neutron.Subnet
@@ -86,6 +91,19 @@ func (o *operation) deriveBGP(b *neutron.BGPSpeaker) error {
 		return err
 	}
 	return o.putContainer(translate.RouterBGPContainer(b.RouterID, space))
+}
+
+// changePasswords gives the passwords of a router's peers to the host that runs the router's
+// speaker, or takes them away. The scheduler does so when it chooses another host.
+func (o *operation) changePasswords(router string, change func(tx *records.Tx, routerID, hostID string) error) error {
+	to, err := schema.ContainerBindings.Get(o.tx, translate.BGPContainer(router))
+	if errors.As(err, new(*records.NotFoundError)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return change(o.tx, router, to.HostID)
 }
 
 // linkSpace returns what the link of a router's container is chosen from, when the router is on

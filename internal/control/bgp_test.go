@@ -80,7 +80,7 @@ func (w *world) describeBGP(router string) []string {
 	lines := []string{fmt.Sprintf("AS %d as %s, floating %t", s.ASNumber, s.Identifier, s.AnnouncesFloating), fmt.Sprintf("announces %v", s.Announced)}
 	for _, p := range b.BgpPeers {
 		i := slices.IndexFunc(s.Sessions, func(x topology.BgpSession) bool { return x.PeerID == p.ID })
-		lines = append(lines, fmt.Sprintf("peer %s AS %d %q from %s", p.Address, p.ASNumber, p.Password, s.Sessions[i].LocalAddress))
+		lines = append(lines, fmt.Sprintf("peer %s AS %d from %s", p.Address, p.ASNumber, s.Sessions[i].LocalAddress))
 	}
 	for _, r := range b.Routes {
 		lines = append(lines, fmt.Sprintf("route %s", r.DstSubnet))
@@ -122,7 +122,7 @@ func TestBGPFollowsRouter(t *testing.T) {
 	}
 	peer := w.bgpPeer(s.ID, "203.0.113.200", "secret")
 	common := []string{
-		"peer 203.0.113.200 AS 65001 \"secret\" from " + by,
+		"peer 203.0.113.200 AS 65001 from " + by,
 		"route 203.0.113.200/32",
 		"rule redirect to the BGP speaker TCP, from 203.0.113.200, to port 179, unfragmented",
 		"rule redirect to the BGP speaker TCP, from 203.0.113.200, from port 179, unfragmented",
@@ -151,18 +151,28 @@ func TestBGPFollowsRouter(t *testing.T) {
 	changeRouter(`{"admin_state_up":false}`)
 	w.checkBGP("with a router that is down", w.routerID, want("", all...)...)
 	changeRouter(`{"admin_state_up":true}`)
+	w.edit(func(tx *records.Tx) error {
+		return schema.ContainerBindings.Put(tx, &topology.ContainerBinding{ContainerID: translate.BGPContainer(w.routerID), HostID: "h1"})
+	})
 	if _, err := w.change(w.admin, neutron.BGPPeers, peer, `{"password":"other"}`); err != nil {
 		t.Fatal(err)
 	}
-	common[0] = "peer 203.0.113.200 AS 65001 \"other\" from " + by
-	w.checkBGP("with another password", w.routerID, want("10.0.0.0/24", all...)...)
+	given := slices.Collect(schema.BGPPasswords.All(must2(w.db.View(t.Context()))))
+	if d := cmp.Diff([]*topology.BgpPasswords{{HostID: "h1", RouterID: w.routerID, Passwords: map[string]string{peer: "other"}}}, given); d != "" {
+		t.Errorf("with another password: -want +got\n%s", d)
+	}
+	for _, kv := range w.dump() {
+		if strings.HasPrefix(kv, schema.TopologyPrefix) && strings.Contains(kv, `"password"`) {
+			t.Errorf("all hosts may read a password: %s", kv)
+		}
+	}
 	changeRouter(`{"routes":[]}`)
 	if _, err := w.Routers().RemoveInterface(t.Context(), w.admin, w.routerID, neutron.InterfaceRequest{PortID: port}); err != nil {
 		t.Fatal(err)
 	}
 	w.checkBGP("as it was", w.routerID, want("10.0.0.0/24", "network 10.0.0.0/24")...)
 	changeRouter(`{"external_gateway_info":null}`)
-	common = append([]string{"peer 203.0.113.200 AS 65001 \"other\" from invalid IP"}, common[2:]...)
+	common = append([]string{"peer 203.0.113.200 AS 65001 from invalid IP"}, common[2:]...)
 	w.checkBGP("without a way to the peer", w.routerID,
 		slices.Concat([]string{"AS 64512 as invalid IP, floating false", "announces [10.0.0.0/24]"}, common, []string{"network 10.0.0.0/24"})...)
 

@@ -219,7 +219,22 @@ func (w *world) topology() (*topology.View, error) {
 	for i, b := range owned {
 		bundles[i] = b.Bundle
 	}
-	return topology.Link(bundles, hosts, nil), nil
+	view := topology.Link(bundles, hosts, nil)
+	return view, w.addPasswords(view)
+}
+
+// addPasswords gives BGP peers the passwords of the model, which stored bundles lack.
+func (w *world) addPasswords(view *topology.View) error {
+	snap, err := w.db.View(w.ctx)
+	if err != nil {
+		return err
+	}
+	for id, p := range view.BgpPeers {
+		if peer, ok := schema.BGPPeers.Peek(snap, id); ok {
+			p.Password = peer.Password
+		}
+	}
+	return nil
 }
 
 // bornAt stands for the time of the i-th step: objects are ordered by it.

@@ -16,8 +16,10 @@ import (
 func tables(host string) []snapshot.Table {
 	requests := schema.TraceRequests.Source()
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
+	passwords := schema.BGPPasswords.Source()
+	passwords.Prefix = schema.SecretsPrefix + host + "/"
 	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
-		schema.LearnedMACs, schema.LearnedNeighbours, schema.LearnedRemotes, schema.NATBlocks, schema.MemberHealths, schema.LearnedRoutes, requests}
+		schema.LearnedMACs, schema.LearnedNeighbours, schema.LearnedRemotes, schema.NATBlocks, schema.MemberHealths, schema.LearnedRoutes, requests, passwords}
 }
 
 // feed brings the agent's parts to each new snapshot of the store.

@@ -27,7 +27,7 @@ import (
 type Options struct {
 	HostID    string
 	Store     store.Store
-	Objects   *replica.Replica   // of Bundles and MemberHealths
+	Objects   *replica.Replica   // of Bundles, MemberHealths and the host's BGPPasswords
 	Reports   *presence.Presence // of the host
 	StateDir  string             // a directory of the agent's own
 	Namespace *hostnet.Namespace // nil: this process's own
@@ -99,6 +99,10 @@ func (a *Agent) changed(u snapshot.Update) {
 	defer a.mu.Unlock()
 	concerns := !a.loaded
 	for _, c := range u.Changed {
+		if c.Source == schema.BGPPasswords.Name() {
+			a.setPasswords(c)
+			concerns = true
+		}
 		if c.Source != schema.Bundles.Name() {
 			continue
 		}
@@ -115,6 +119,15 @@ func (a *Agent) changed(u snapshot.Update) {
 	}
 	if concerns {
 		a.wake.Give()
+	}
+}
+
+// setPasswords follows the passwords of a router's peers. It needs the lock.
+func (a *Agent) setPasswords(c snapshot.Changed) {
+	if now, ok := c.New.(*topology.BgpPasswords); ok {
+		a.model.SetPasswords(now.RouterID, now.Passwords)
+	} else if old, ok := c.Old.(*topology.BgpPasswords); ok {
+		a.model.SetPasswords(old.RouterID, nil)
 	}
 }
 

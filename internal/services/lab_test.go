@@ -39,6 +39,7 @@ type lab struct {
 	t       testing.TB
 	st      store.Store
 	objects *replica.Replica
+	db      *records.DB
 	hosts   []*testHost
 	net     neutron.Network
 	subnet  neutron.Subnet
@@ -71,7 +72,8 @@ func newLab(t testing.TB, hosts int) *lab {
 	}
 	l := &lab{Lab: netlab.ForTest(t), t: t, st: storetest.Open(t, t.TempDir())}
 	l.objects = replica.New(l.st, replica.Options{Watch: schema.Root}, schema.All()...)
-	scheduler := NewScheduler(SchedulerOptions{DB: records.NewDB(l.st, l.objects), Store: l.st, Objects: l.objects, TTL: time.Second})
+	l.db = records.NewDB(l.st, l.objects)
+	scheduler := NewScheduler(SchedulerOptions{DB: l.db, Store: l.st, Objects: l.objects, TTL: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = l.objects.Run(ctx) })

@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +22,9 @@ import (
 	"heddle/internal/bgp"
 	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
+	"heddle/internal/neutron"
 	"heddle/internal/services/plan"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 	"heddle/internal/topology/packet"
@@ -97,9 +101,31 @@ func (r *speakingRouter) peer(at netip.Addr, as uint32, password string) (id str
 	return id
 }
 
+// write stores what the router's speaker has to do, and the passwords of its peers for the host
+// that runs it.
 func (r *speakingRouter) write() {
 	r.lab.t.Helper()
-	r.lab.put(topology.RouterBGPOwner, r.id, &topology.Bundle{BgpSpeakers: []topology.BgpSpeaker{r.speaker}, BgpPeers: r.peers})
+	peers, speaker := slices.Clone(r.peers), &neutron.BGPSpeaker{Standard: neutron.Standard{ID: r.id}, RouterID: r.id}
+	for i := range peers {
+		peers[i].Password = ""
+		speaker.PeerIDs = append(speaker.PeerIDs, peers[i].ID)
+	}
+	r.lab.put(topology.RouterBGPOwner, r.id, &topology.Bundle{BgpSpeakers: []topology.BgpSpeaker{r.speaker}, BgpPeers: peers})
+	_, err := r.lab.db.Update(r.lab.t.Context(), func(tx *records.Tx) error {
+		err := schema.Routers.Put(tx, &neutron.Router{Standard: neutron.Standard{ID: r.id}})
+		for i := range r.peers {
+			p := &neutron.BGPPeer{Standard: neutron.Standard{ID: r.peers[i].ID}, Password: r.peers[i].Password}
+			err = errors.Join(err, schema.BGPPeers.Put(tx, p))
+		}
+		err = errors.Join(err, schema.BGPSpeakers.Put(tx, speaker))
+		if b, bound := schema.ContainerBindings.Peek(tx, r.container); bound {
+			err = errors.Join(err, schema.GiveBGPPasswords(tx, r.id, b.HostID))
+		}
+		return err
+	})
+	if err != nil {
+		r.lab.t.Fatal(err)
+	}
 }
 
 // remove removes all the router has of BGP.

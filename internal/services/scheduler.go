@@ -269,7 +269,7 @@ func (s *Scheduler) move(ctx context.Context, m plan.Move) (moved bool, err erro
 		if from != m.From || len(old.Bundle.ServiceContainers) == 0 {
 			return errMoved
 		}
-		return rebind(tx, old, m.To)
+		return rebind(tx, old, from, m.To)
 	})
 	if errors.Is(err, errMoved) {
 		return false, nil
@@ -277,8 +277,8 @@ func (s *Scheduler) move(ctx context.Context, m plan.Move) (moved bool, err erro
 	return err == nil, err
 }
 
-// rebind binds a container and its port to a host, "" for none.
-func rebind(tx *records.Tx, old *schema.Bundle, host string) error {
+// rebind binds a container and its port to a host in place of another, "" for none.
+func rebind(tx *records.Tx, old *schema.Bundle, from, host string) error {
 	c := old.Bundle.ServiceContainers[0]
 	var to *topology.ContainerBinding
 	if host != "" {
@@ -290,8 +290,27 @@ func rebind(tx *records.Tx, old *schema.Bundle, host string) error {
 	if err := schema.Bundles.Put(tx, &b); err != nil {
 		return err
 	}
+	if c.ServiceType == topology.ContainerBGP {
+		if err := movePasswords(tx, c.ConfigurationID, from, host); err != nil {
+			return err
+		}
+	}
 	if to == nil {
 		return schema.ContainerBindings.Delete(tx, c.ID)
 	}
 	return schema.ContainerBindings.Put(tx, to)
+}
+
+// movePasswords takes the passwords of a router's peers from a host and gives them to another, ""
+// for none.
+func movePasswords(tx *records.Tx, router, from, to string) error {
+	if from != "" {
+		if err := schema.TakeBGPPasswords(tx, router, from); err != nil {
+			return err
+		}
+	}
+	if to == "" {
+		return nil
+	}
+	return schema.GiveBGPPasswords(tx, router, to)
 }

@@ -3,12 +3,15 @@ package services
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
 
 	"heddle/internal/netlab"
+	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -57,7 +60,7 @@ func (s *site) host(id string) (lease store.Lease) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	alive, runs := &topology.HostState{HostID: id}, &topology.ContainerHost{HostID: id, Kinds: []string{topology.ContainerHAProxy}, Weight: 1}
+	alive, runs := &topology.HostState{HostID: id}, &topology.ContainerHost{HostID: id, Kinds: []string{topology.ContainerHAProxy, topology.ContainerBGP}, Weight: 1}
 	var ops []store.Op
 	for key, record := range map[string]any{schema.HostStates.KeyOf(alive): alive, schema.ContainerHosts.KeyOf(runs): runs} {
 		value, err := json.Marshal(record)
@@ -156,6 +159,52 @@ func TestScheduler(t *testing.T) {
 	if _, left := schema.ContainerBindings.Peek(records.Over(snap), "1"); left {
 		t.Error("a deleted container has a host")
 	}
+}
+
+// TestPasswordsFollowSpeaker: the host that runs a router's speaker is given the passwords of its
+// peers, and no other is.
+func TestPasswordsFollowSpeaker(t *testing.T) {
+	s := newSite(t)
+	s.server()
+	const router, peer, container = "router", "peer", "speakers-container"
+	s.update(func(tx *records.Tx) error {
+		return errors.Join(
+			schema.Routers.Put(tx, &neutron.Router{Standard: neutron.Standard{ID: router}}),
+			schema.BGPPeers.Put(tx, &neutron.BGPPeer{Standard: neutron.Standard{ID: peer}, Password: "s3cret"}),
+			schema.BGPPeers.Put(tx, &neutron.BGPPeer{Standard: neutron.Standard{ID: "without"}}),
+			schema.BGPSpeakers.Put(tx, &neutron.BGPSpeaker{Standard: neutron.Standard{ID: "speaker"}, RouterID: router, PeerIDs: []string{peer, "without"}}),
+			schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: topology.ContainerOwner, ID: container}, Bundle: topology.Bundle{
+				ServiceContainers: []topology.ServiceContainer{{ID: container, ServiceType: topology.ContainerBGP, PortID: "port-of-container", ConfigurationID: router}},
+				Ports:             []topology.Port{{ID: "port-of-container", RouterID: router, TunnelKey: 3 << 20}}}}))
+	})
+	want := func(host string) {
+		t.Helper()
+		s.waitAt(container, host)
+		given := map[string]map[string]string{}
+		for p := range schema.BGPPasswords.All(records.Over(s.objects.Snapshot())) {
+			given[p.HostID+"/"+p.RouterID] = p.Passwords
+		}
+		wanted := map[string]map[string]string{}
+		if host != "" {
+			wanted[host+"/"+router] = map[string]string{peer: "s3cret"}
+		}
+		if !reflect.DeepEqual(given, wanted) {
+			t.Errorf("with the speaker at %q hosts may read %v, want %v", host, given, wanted)
+		}
+	}
+	a := s.host("a")
+	want("a")
+	b := s.host("b")
+	revoke := func(lease store.Lease) {
+		t.Helper()
+		if err := s.st.Revoke(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revoke(a)
+	want("b")
+	revoke(b)
+	want("")
 }
 
 // TestSchedulerWithoutHosts: a container whose last host is lost is unbound until another comes.

@@ -18,8 +18,16 @@ type BgpPeer struct {
 	KeepAlive    int `json:"keepAlive,omitempty"`
 	HoldTime     int `json:"holdTime,omitempty"`
 	ConnectRetry int `json:"connectRetry,omitempty"`
-	// Password is that of the TCP MD5 signature option (RFC 2385), "" for none.
+	// Password is that of the TCP MD5 signature option (RFC 2385), "" for none. Stored bundles,
+	// which all hosts read, lack it: see BgpPasswords.
 	Password string `json:"password,omitempty"`
+}
+
+// BgpPasswords are the passwords of a router's peers, for the host that runs the router's speaker.
+type BgpPasswords struct {
+	HostID    string            `json:"hostId"`
+	RouterID  string            `json:"routerId"`
+	Passwords map[string]string `json:"passwords"` // by the peer's id
 }
 
 // Timers of sessions, seconds (midonet-topology §2.6).

@@ -26,7 +26,7 @@ func TestSpeaker(t *testing.T) {
 				Sessions:  []topology.BgpSession{{PeerID: "near", LocalAddress: own}, {PeerID: "far"}, {PeerID: "gone", LocalAddress: own}},
 				Links: []topology.BgpLink{{PortID: "uplink", Subnets: []netip.Prefix{prefix("203.0.113.0/24")}},
 					{PortID: "inner", Subnets: []netip.Prefix{prefix("203.0.113.128/25"), prefix("10.0.0.0/24")}, Addresses: []netip.Addr{addr("10.0.0.1")}, Tenant: true}}}},
-			BgpPeers: []topology.BgpPeer{{ID: "near", Address: addr("203.0.113.1"), ASNumber: 65001, Password: "x"}, {ID: "far", Address: addr("192.0.2.1"), ASNumber: 65002}}},
+			BgpPeers: []topology.BgpPeer{{ID: "near", Address: addr("203.0.113.1"), ASNumber: 65001}, {ID: "far", Address: addr("192.0.2.1"), ASNumber: 65002}}},
 		{Kind: "floating-ip", ID: "f"}: {FloatingAddresses: []topology.FloatingAddress{{RouterID: "r", Address: addr("203.0.113.7")}, {RouterID: "other", Address: addr("203.0.113.8")}}},
 	}
 	m := NewModel()
@@ -35,6 +35,7 @@ func TestSpeaker(t *testing.T) {
 			t.Errorf("%v does not concern containers", owner)
 		}
 	}
+	m.SetPasswords("r", map[string]string{"near": "x"})
 	all := m.Containers("h")
 	if len(all) != 1 || all[0].Speaker == nil || !slices.Equal(all[0].Addresses, []netip.Addr{own}) {
 		t.Fatalf("containers are %+v", all)

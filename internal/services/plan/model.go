@@ -68,11 +68,22 @@ func (c *Container) Probed() []Pool {
 // Model holds the objects that service containers depend on, by the owners of their bundles. It
 // depends on what was applied, not on the order.
 type Model struct {
-	owners map[topology.Owner]*topology.Bundle
+	owners    map[topology.Owner]*topology.Bundle
+	passwords map[string]map[string]string // of BGP peers by id, by router
 }
 
 // NewModel returns an empty model.
-func NewModel() *Model { return &Model{owners: map[topology.Owner]*topology.Bundle{}} }
+func NewModel() *Model {
+	return &Model{owners: map[topology.Owner]*topology.Bundle{}, passwords: map[string]map[string]string{}}
+}
+
+// SetPasswords sets the passwords of the peers of a router that this host speaks for, by the peers'
+// ids; nil for none.
+func (m *Model) SetPasswords(router string, passwords map[string]string) {
+	if m.passwords[router] = passwords; passwords == nil {
+		delete(m.passwords, router)
+	}
+}
 
 // Apply replaces what an owner has, nil for nothing. It reports whether that concerns containers.
 func (m *Model) Apply(owner topology.Owner, b *topology.Bundle) bool {
@@ -146,7 +157,11 @@ func (m *Model) addSpeaker(c *Container, router string) {
 			}
 		}
 	}
-	c.Speaker = newSpeaker(&b.BgpSpeakers[0], b.BgpPeers, floating)
+	peers := slices.Clone(b.BgpPeers)
+	for i := range peers {
+		peers[i].Password = m.passwords[router][peers[i].ID]
+	}
+	c.Speaker = newSpeaker(&b.BgpSpeakers[0], peers, floating)
 	c.Addresses = c.Speaker.localAddresses()
 }
 

@@ -37,8 +37,9 @@ func (g grant) end() string {
 }
 
 // grants returns the rights of a host's agents: they read the virtual network, other hosts,
-// Calico's tree and a pool's objects, which have no secrets, and write reports of their own. They
-// may read no user, token, or resource of the Neutron API.
+// Calico's tree and a pool's objects, which have no secrets, and what servers give to this host
+// alone, and write reports of their own. They may read no user, token, or resource of the Neutron
+// API.
 func grants(host, name string) []grant {
 	const read, readWrite = clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermReadWrite)
 	return []grant{
@@ -49,6 +50,7 @@ func grants(host, name string) []grant {
 		{"/heddle/tunnel-zones/", true, read},
 		{"/heddle/state/", true, read},
 		{"/heddle/trace/requests/" + host + "/", true, read},
+		{secretsPrefix + host + "/", true, read},
 		{"/calico/", true, read},
 		{authoritiesPrefix, true, read},
 		{underlayPrefix + host, false, readWrite},
@@ -65,6 +67,9 @@ func calicoStatus(name string) string { return calicoHosts + name + "/" }
 
 // underlayPrefix begins the keys of hosts' own records of how they are reached.
 const underlayPrefix = "/heddle/underlay/"
+
+// secretsPrefix begins the keys of what servers give to single hosts.
+const secretsPrefix = "/heddle/secrets/"
 
 const calicoHosts = "/calico/felix/v1/host/"
 
@@ -133,7 +138,7 @@ func (s *Etcd) removeHost(ctx context.Context, host string) error {
 	if _, err := s.Commit(ctx, nil, []store.Op{underlay}); err != nil {
 		return err
 	}
-	for _, prefix := range []string{"/heddle/state/" + host + "/", "/heddle/xen/state/" + xenRef(host) + "/"} {
+	for _, prefix := range []string{"/heddle/state/" + host + "/", secretsPrefix + host + "/", "/heddle/xen/state/" + xenRef(host) + "/"} {
 		if err := s.deleteAll(ctx, prefix); err != nil {
 			return err
 		}

@@ -62,7 +62,8 @@ func TestHostsRights(t *testing.T) {
 	server := openTest(t, Embedded{Agents: "127.0.0.1:0"})
 	mustCommit(t, server, put("/heddle/schema", "1"), put("/heddle/topology/port/1", "p"), put("/heddle/identity/users/1", "secret"),
 		put("/heddle/join/1", "secret"), put("/heddle/neutron/ports/1", "p"), put("/heddle/hosts/h1", "{}"), put("/heddle/hosts/h10", "{}"), put("/heddle/hosts/h2", "{}"), put("/heddle/underlay/h2", "{}"),
-		put("/heddle/state/h2/alive", "{}"), put("/heddle/trace/requests/h1/1", "t"), put("/heddle/trace/requests/h2/1", "t"), put("/calico/v1/x", "{}"),
+		put("/heddle/state/h2/alive", "{}"), put("/heddle/trace/requests/h1/1", "t"), put("/heddle/trace/requests/h2/1", "t"),
+		put("/heddle/secrets/h1/bgp/r", "s"), put("/heddle/secrets/h2/bgp/r", "s"), put("/calico/v1/x", "{}"),
 		put("/heddle/xen/objects/PIF/OpaqueRef:1", "{}"), put("/heddle/xen/orders/OpaqueRef:h1/1", "{}"), put("/heddle/xen/orders/OpaqueRef:h2/1", "{}"),
 		put("/heddle/xen/accounts/root", "secret"), put("/heddle/xen/state/OpaqueRef:h2/alive", "{}"))
 	agent, err := connect(t, server, joined(t, server, "h1"))
@@ -77,11 +78,13 @@ func TestHostsRights(t *testing.T) {
 		"/heddle/underlay/h2":         nil,
 		"/heddle/state/h2/alive":      nil,
 		"/heddle/trace/requests/h1/1": nil,
+		"/heddle/secrets/h1/bgp/r":    nil,
 		"/calico/v1/x":                nil,
 		"/heddle/identity/users/1":    store.ErrDenied,
 		"/heddle/join/1":              store.ErrDenied,
 		"/heddle/neutron/ports/1":     store.ErrDenied,
 		"/heddle/trace/requests/h2/1": store.ErrDenied,
+		"/heddle/secrets/h2/bgp/r":    store.ErrDenied,
 		"/heddle/guard/x":             store.ErrDenied,
 
 		"/heddle/xen/objects/PIF/OpaqueRef:1":  nil,
@@ -119,6 +122,7 @@ func TestHostsRights(t *testing.T) {
 		"/calico/v1/host/name-of-h1/endpoint/eth0":       store.ErrDenied,
 		"/calico/v1/Ready":                               store.ErrDenied,
 		"/heddle/trace/requests/h1/":                     store.ErrDenied,
+		"/heddle/secrets/h1/bgp/r":                       store.ErrDenied,
 		"/heddle/xen/state/OpaqueRef:h1/alive":           nil,
 		"/heddle/xen/state/OpaqueRef:h1/bridges/xapi0":   nil,
 		"/heddle/xen/state/OpaqueRef:h10/alive":          store.ErrDenied,

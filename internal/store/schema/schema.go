@@ -8,6 +8,7 @@
 //	/heddle/underlay/<host>                            how other hosts reach a host, by itself
 //	/heddle/state/<host>/                              what a host reports, under its lease
 //	/heddle/trace/requests/<host>/                     requests to a host, under a lease
+//	/heddle/secrets/<host>/                            what servers give to that host alone
 //	/heddle/identity/ /heddle/join/                    users, and join tokens: secret from agents
 //	/heddle/xen/…                                      a pool of the XenAPI
 //	/heddle/containers/<container>                     hosts of service containers
@@ -42,6 +43,7 @@ const (
 	TunnelZonesPrefix   = "/heddle/tunnel-zones/"
 	StatePrefix         = "/heddle/state/"
 	TraceRequestsPrefix = "/heddle/trace/requests/"
+	SecretsPrefix       = "/heddle/secrets/"
 	IdentityPrefix      = "/heddle/identity/"
 	JoinPrefix          = "/heddle/join/"
 	XenPrefix           = "/heddle/xen/"
@@ -441,7 +443,7 @@ func All() []snapshot.Table {
 		LocalIPs, LocalIPAssociations,
 		AddressScopes, SubnetPools, FreeRanges,
 		AutoTopologies,
-		BGPSpeakers, BGPPeers,
+		BGPSpeakers, BGPPeers, BGPPasswords,
 		TapServices, TapFlows,
 		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes, GatewayStates,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,

@@ -226,6 +226,7 @@ func TestRemoteGroupGoes(t *testing.T) {
 func TestStateKeys(t *testing.T) {
 	mac := packet.MAC{2, 0, 0, 0, 0, 1}
 	for want, got := range map[string]string{
+		"/heddle/secrets/h/bgp/r":                    schema.BGPPasswords.KeyOf(&topology.BgpPasswords{HostID: "h", RouterID: "r"}),
 		"/heddle/state/h/alive":                      schema.HostStates.KeyOf(&topology.HostState{HostID: "h"}),
 		"/heddle/state/h/ports/p":                    schema.PortStates.KeyOf(&topology.PortState{HostID: "h", PortID: "p"}),
 		"/heddle/state/h/macs/n/5/02:00:00:00:00:01": schema.LearnedMACs.KeyOf(&topology.LearnedMAC{HostID: "h", NetworkID: "n", VLAN: 5, MAC: mac}),
