@@ -167,10 +167,11 @@ func (o *operation) followBGP(router string) error {
 }
 
 // waitingSpeaker returns a speaker without a router that has a gateway network to which a router
-// leads, nil for none.
+// leads, nil for none. Ports that other operations give to the router meanwhile are no conflict:
+// each looks for itself.
 func (o *operation) waitingSpeaker(router string) (*neutron.BGPSpeaker, error) {
-	for _, port := range schema.RouterPorts.Referrers(o.tx, "router", router) {
-		p, ok := schema.Ports.Peek(o.tx, port)
+	for x := range schema.RouterPorts.By(o.tx, "router", router) {
+		p, ok := schema.Ports.Peek(o.tx, x.PortID)
 		if !ok {
 			continue
 		}
