@@ -1,10 +1,15 @@
 package control_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
+	"heddle/internal/control"
 	"heddle/internal/neutron"
+	"heddle/internal/store"
 	"heddle/internal/store/schema"
 )
 
@@ -93,6 +98,64 @@ func TestManyMembersGo(t *testing.T) {
 		if b.Owner.Kind == "lb-member" || b.Owner.Kind == "lb-pool" || b.Owner.Kind == "load-balancer" {
 			t.Fatalf("a bundle is left: %v", b.Owner)
 		}
+	}
+}
+
+// dyingStore refuses all commits after the first few, as if the server ended.
+type dyingStore struct {
+	store.Store
+	left atomic.Int64
+}
+
+var errDead = errors.New("the server has ended")
+
+func (d *dyingStore) Commit(ctx context.Context, conds []store.Cond, ops []store.Op) (int64, error) {
+	if d.left.Add(-1) < 0 {
+		return 0, errDead
+	}
+	return d.Store.Commit(ctx, conds, ops)
+}
+
+// TestReplaceMembersResumed: wherever a server ends while it replaces more members than one commit
+// can, the old ones are there until all new ones are, and the same request does the rest.
+func TestReplaceMembersResumed(t *testing.T) {
+	t.Parallel()
+	const members, endless = 1100, 1 << 30
+	for ends := range int64(5) {
+		d := &dyingStore{Store: store.NewMemory()}
+		d.left.Store(endless)
+		w := balancingIn(open(t, d, control.Options{}))
+		p := w.make(neutron.LBPools, `{"loadbalancer_id":"`+w.lb.ID+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}`).(*neutron.LBPoolView)
+		replace := func(port int) error {
+			return w.LoadBalancing().ReplaceMembers(t.Context(), w.member, p.ID, w.batch(members, port), false)
+		}
+		if err := replace(80); err != nil {
+			t.Fatal(err)
+		}
+		d.left.Store(ends)
+		if err := replace(81); err == nil {
+			t.Fatalf("the request is answered although the server ends after %d commits", ends)
+		}
+		d.left.Store(endless)
+		count := map[int]int{}
+		for _, m := range w.members(p.ID) {
+			count[m.ProtocolPort]++
+		}
+		if count[80] < members && count[81] < members {
+			t.Errorf("after %d commits there are %d old members and %d new ones, want all of one kind", ends, count[80], count[81])
+		}
+		if err := replace(81); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range w.members(p.ID) {
+			if m.ProtocolPort != 81 {
+				t.Fatalf("an old member is still there: %+v", m.LBMember)
+			}
+		}
+		if got := len(w.members(p.ID)); got != members {
+			t.Errorf("%d members, want %d", got, members)
+		}
+		w.verifyStore()
 	}
 }
 

@@ -24,7 +24,13 @@ type balanced struct {
 
 func balancing(t testing.TB) *balanced {
 	t.Helper()
-	w := behindRouter(inMemory(t))
+	return balancingIn(inMemory(t))
+}
+
+// balancingIn is balancing in a world that is there.
+func balancingIn(in *world) *balanced {
+	in.t.Helper()
+	w := behindRouter(in)
 	return &balanced{w, must[*neutron.LoadBalancerView](w.world, w.member, neutron.LoadBalancers, `{"vip_subnet_id":"`+w.subnetID+`","vip_address":"10.0.0.200"}`)}
 }
 

@@ -295,6 +295,37 @@ func (b *balanced) wantFigures() {
 	})
 }
 
+// TestBalancerLimit: a host opens as many connections by a VIP as its limit says, and no more until
+// that is raised. Those that are open go on.
+func TestBalancerLimit(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	l.start()
+	client, other := n.machine(l.hosts[0]), n.machine(l.hosts[1])
+	b := n.balancer2("10.0.0.100", n.machine(l.hosts[0]), n.machine(l.hosts[1]))
+	b.vip.ConnectionLimit = 2
+	b.put()
+	l.applied()
+	vip := b.vip.Address
+	first, _, _ := b.dial(client, vip)
+	second, _, _ := b.dial(client, vip)
+	if c, err := client.dial(vip, int(b.vip.ProtocolPort), short); err == nil {
+		c.Close()
+		t.Error("a third connection is open with a limit of 2")
+	}
+	b.dial(other, vip) // by another host, which has a limit of its own
+	b.vip.ConnectionLimit = 3
+	b.put()
+	l.applied()
+	b.dial(client, vip)
+	for _, c := range []net.Conn{first, second} {
+		if err := exchange(c, 5000, 10*time.Second); err != nil {
+			t.Errorf("a connection that was open before: %v", err)
+		}
+	}
+}
+
 // TestBalancerSticky: all connections of a client go to one member, until it is down.
 func TestBalancerSticky(t *testing.T) {
 	t.Parallel()
