@@ -165,14 +165,9 @@ func (e *edge) awaitSessions(peers ...*birdOutside) {
 	})
 }
 
-// TestRouterBGP: a router with an uplink at each of two hosts speaks BGP with a
-// machine behind each. These learn the tenant's prefix, and reach its machine by the virtual
-// network; the machine reaches what they announce. That survives the end of the speaker and of the
-// agent, and another host takes over from one that is lost.
-func TestRouterBGP(t *testing.T) {
-	t.Parallel()
-	e := newEdge(t)
-	network := e.api.mustCreate(t, "network", map[string]any{"name": "blue"})
+// router makes a router of the network blue with an uplink to each machine outside.
+func (e *edge) router() {
+	e.t.Helper()
 	e.openstack("subnet", "create", "blue", "--network", "blue", "--subnet-range", "10.0.0.0/24")
 	e.openstack("router", "create", "edge")
 	e.openstack("router", "add", "subnet", "edge", "blue")
@@ -183,6 +178,27 @@ func TestRouterBGP(t *testing.T) {
 		e.openstack("port", "create", name, "--network", name, "--fixed-ip", "ip-address="+b.router, "--host", e.hosts[i].name, "--binding-profile", "interface_name=uplink1")
 		e.openstack("router", "add", "port", "edge", name)
 	}
+}
+
+// peers makes the machines outside peers of the router's speaker.
+func (e *edge) peers() {
+	e.t.Helper()
+	for i, b := range e.birds {
+		name := fmt.Sprintf("b%d", i+1)
+		e.openstack("bgp", "peer", "create", name, "--peer-ip", b.address, "--remote-as", fmt.Sprintf("6500%d", i+1), "--auth-type", "md5", "--password", "s3cret")
+		e.openstack("bgp", "speaker", "add", "peer", "edge", name)
+	}
+}
+
+// TestRouterBGP: a router with an uplink at each of two hosts speaks BGP with a
+// machine behind each. These learn the tenant's prefix, and reach its machine by the virtual
+// network; the machine reaches what they announce. That survives the end of the speaker and of the
+// agent, and another host takes over from one that is lost.
+func TestRouterBGP(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	network := e.api.mustCreate(t, "network", map[string]any{"name": "blue"})
+	e.router()
 	port, mac := e.api.bindPort(t, network.ID, e.hosts[1], 33)
 	e.api.allowAll(t, port)
 	vm := e.lab.MustNamespace(t, "vm")
@@ -191,11 +207,7 @@ func TestRouterBGP(t *testing.T) {
 
 	router := e.openstack("router", "show", "edge", "-c", "id", "-f", "value")
 	e.api.mustCreate(t, "bgp_speaker", map[string]any{"name": "edge", "local_as": 64512, "ip_version": 4, "logical_router": router})
-	for i, b := range e.birds {
-		name := fmt.Sprintf("b%d", i+1)
-		e.openstack("bgp", "peer", "create", name, "--peer-ip", b.address, "--remote-as", fmt.Sprintf("6500%d", i+1), "--auth-type", "md5", "--password", "s3cret")
-		e.openstack("bgp", "speaker", "add", "peer", "edge", name)
-	}
+	e.peers()
 	e.awaitSessions(e.birds...)
 	for _, b := range e.birds {
 		within(t, "the tenant's prefix at "+b.address, func() bool { return strings.Contains(b.route("10.0.0.0/24"), "via "+b.router) })
@@ -259,6 +271,47 @@ func TestRouterBGP(t *testing.T) {
 	if i == 0 { // else the machine is gone with the host
 		within(t, "the machine to be reached again", func() bool { return pings(t, other.ns, "10.0.0.33", "-I", other.address) })
 	}
+}
+
+// TestAnnouncedFloatingIPs: BIRD has a route to a floating IP while that is associated, and routes
+// to tenants' networks while the speaker advertises these.
+func TestAnnouncedFloatingIPs(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	network := e.api.mustCreate(t, "network", map[string]any{"name": "blue"})
+	e.router()
+	port, _ := e.api.bindPort(t, network.ID, e.hosts[1], 33)
+	e.openstack("network", "create", "public", "--external")
+	e.openstack("subnet", "create", "public", "--network", "public", "--subnet-range", "198.18.0.0/24", "--no-dhcp")
+	e.openstack("router", "set", "edge", "--external-gateway", "public")
+	e.openstack("bgp", "speaker", "create", "edge", "--ip-version", "4", "--local-as", "64512")
+	e.openstack("bgp", "speaker", "add", "network", "edge", "public")
+	e.peers()
+	e.awaitSessions(e.birds...)
+	expect := func(when string, want map[string]bool) {
+		t.Helper()
+		for dst, is := range want {
+			for _, b := range e.birds {
+				within(t, fmt.Sprintf("%s: a route to %s at %s: %v", when, dst, b.address, is), func() bool {
+					return strings.Contains(b.route(dst), "via "+b.router) == is
+				})
+			}
+		}
+	}
+	address := e.openstack("floating", "ip", "create", "public", "-c", "floating_ip_address", "-f", "value")
+	floating := address + "/32"
+	expect("not associated", map[string]bool{"10.0.0.0/24": true, floating: false})
+	e.openstack("floating", "ip", "set", "--port", port.ID, address)
+	expect("associated", map[string]bool{"10.0.0.0/24": true, floating: true})
+	e.openstack("bgp", "speaker", "set", "edge", "--no-advertise-tenant-networks")
+	expect("without tenants' networks", map[string]bool{"10.0.0.0/24": false, floating: true})
+	e.openstack("floating", "ip", "unset", "--port", address)
+	expect("no longer associated", map[string]bool{"10.0.0.0/24": false, floating: false})
+	e.openstack("bgp", "speaker", "set", "edge", "--advertise-tenant-networks")
+	expect("with tenants' networks", map[string]bool{"10.0.0.0/24": true, floating: false})
+	e.openstack("floating", "ip", "set", "--port", port.ID, address)
+	e.openstack("bgp", "speaker", "set", "edge", "--no-advertise-floating-ip-host-routes")
+	expect("without floating IPs", map[string]bool{"10.0.0.0/24": true, floating: false})
 }
 
 // withinLease is within for what takes as long as a lease.
