@@ -33,8 +33,10 @@ const (
 	blocksOfAddress = 1 << 16 / flowstate.BlockSize
 	// mostAddresses bounds the addresses of one request that are looked at.
 	mostAddresses = 256
-	// spare is the number of free ports toward a destination below which another block is leased.
-	spare = 16
+	// Another block is leased when no more ports toward a destination are free than are in use,
+	// within these bounds. So steady traffic goes on while the store is away: the ports of
+	// connections that have ended are free again only after a while.
+	leastSpare, mostSpare = 16, 512
 	// holdFor bounds the time for which a port is held for a decision that is not stored yet.
 	holdFor = time.Second
 	// releaseAfter is the time for which a block is kept without a connection. Other hosts forget
@@ -169,9 +171,9 @@ func (l *Leases) choose(r *flow.NATRequest, lease bool) (flow.NATBinding, flow.N
 				isShareUsed = true
 				continue
 			}
-			port, free := l.pick(r, t, a)
+			port, free, used := l.pick(r, t, a)
 			if free > 0 {
-				if lease && free <= spare {
+				if lease && free <= min(max(leastSpare, used), mostSpare) {
 					l.want(r, t, a)
 				}
 				return flow.NATBinding{Addr: a, Port: port}, flow.NATChosen
@@ -212,11 +214,12 @@ func (l *Leases) want(r *flow.NATRequest, t *flow.NATTarget, a netip.Addr) {
 	}
 }
 
-// pick chooses a free port of an address at random. free is the number of those there are.
-func (l *Leases) pick(r *flow.NATRequest, t *flow.NATTarget, a netip.Addr) (port uint16, free int) {
+// pick chooses a free port of an address at random. free is the number of those there are, and used
+// that of the others in the host's blocks.
+func (l *Leases) pick(r *flow.NATRequest, t *flow.NATTarget, a netip.Addr) (port uint16, free, used int) {
 	p := l.pools[address{r.Device, a}]
 	if p == nil || len(p.held) == 0 {
-		return 0, 0
+		return 0, 0, 0
 	}
 	l.use = l.opts.Translations.AppendInUse(l.use[:0], r, a)
 	kept := false
@@ -232,11 +235,12 @@ func (l *Leases) pick(r *flow.NATRequest, t *flow.NATTarget, a netip.Addr) (port
 			port, ports = l.anyOf(r, a, number, ports)
 		}
 		free += bits.OnesCount64(ports)
+		used += bits.OnesCount64(l.inUse(number))
 	}
 	if kept {
 		free = max(free, 1)
 	}
-	return port, free
+	return port, free, used
 }
 
 // inUse returns the ports of a block that are in use for the request being answered.
