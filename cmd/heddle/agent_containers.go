@@ -7,8 +7,6 @@ import (
 
 	"heddle/internal/overlay"
 	"heddle/internal/services"
-	"heddle/internal/store/presence"
-	"heddle/internal/store/replica"
 )
 
 // containersConfig holds the settings of a host's service containers.
@@ -38,10 +36,10 @@ func (c *agentConfig) servicesDir() string {
 }
 
 // serviceContainers returns what builds the agent of service containers over the overlay agent.
-func (c *agentConfig) serviceContainers(t *agents) func(*replica.Replica, *presence.Presence) overlay.Companion {
-	return func(objects *replica.Replica, reports *presence.Presence) overlay.Companion {
+func (c *agentConfig) serviceContainers(t *agents) func(overlay.Shared) overlay.Companion {
+	return func(s overlay.Shared) overlay.Companion {
 		a := services.New(services.Options{
-			HostID: t.id, Store: t.store, Objects: objects, Reports: reports, StateDir: c.servicesDir(),
+			HostID: t.id, Store: t.store, Objects: s.Objects, Reports: s.Reports, Deciding: s.Deciding, StateDir: c.servicesDir(),
 			Weight: c.containers.weight, Limit: c.containers.limit, Log: t.log.With("part", "services"),
 		})
 		t.metrics.Register(a.Metrics)

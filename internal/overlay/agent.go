@@ -74,8 +74,16 @@ type Options struct {
 	Snapshots string
 	Logs      LogOptions // of decisions that logs ask for
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
-	Companion func(objects *replica.Replica, reports *presence.Presence) Companion `json:"-"`
-	Log       *slog.Logger                                                         // default: none
+	Companion func(Shared) Companion `json:"-"`
+	Log       *slog.Logger           // default: none
+}
+
+// Shared holds the parts of the overlay agent that a Companion uses.
+type Shared struct {
+	Objects *replica.Replica
+	Reports *presence.Presence
+	// Deciding is closed once the agent decides the first packets of connections.
+	Deciding <-chan struct{}
 }
 
 // Companion is a part that shares the overlay agent's copy of the store and its reports.
@@ -161,6 +169,7 @@ type Agent struct {
 	feed        *feed
 	place       *displacement
 	companion   Companion
+	deciding    chan struct{}     // closed once packets are handled
 	obstacles   *obstacles        // made by New
 	filterLogs  *filterlog.Writer // likewise
 
@@ -256,7 +265,7 @@ func (a *Agent) openKernel() (err error) {
 
 func (a *Agent) build(state kept, keys *hostKeys) {
 	o := &a.opts
-	a.keys = keys
+	a.keys, a.deciding = keys, make(chan struct{})
 	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/",
 		Except: []string{schema.StatePrefix + o.HostID + schema.NATPortsTail, schema.StatePrefix + o.HostID + schema.MemberHealthsTail},
 		TTL:    o.LeaseTTL, Log: a.log})
@@ -284,7 +293,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
 	if o.Companion != nil {
-		a.companion = o.Companion(a.replica, a.presence)
+		a.companion = o.Companion(Shared{Objects: a.replica, Reports: a.presence, Deciding: a.deciding})
 	}
 	a.mu.Lock()
 	a.open = true
@@ -357,6 +366,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		}
 		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
 		g.Go(func() error { return a.engine.adverts.Run(ctx) })
+		close(a.deciding)
 		g.Go(func() error { return a.dp.Run(ctx, a.engine.newHandler().handle) })
 		g.Go(func() error { return a.engine.newHandler().runWaiting(ctx) })
 		u := &upkeep{e: a.engine, verifier: a.engine.newTrial()}

@@ -23,12 +23,13 @@ import (
 	"heddle/internal/topology"
 )
 
-// Options of an Agent. HostID, Store, Objects, Reports and StateDir are required.
+// Options of an Agent. HostID, Store, Objects, Reports, Deciding and StateDir are required.
 type Options struct {
 	HostID    string
 	Store     store.Store
 	Objects   *replica.Replica   // of Bundles, MemberHealths and the host's BGPPasswords
 	Reports   *presence.Presence // of the host
+	Deciding  <-chan struct{}    // closed once this process decides what becomes of packets
 	StateDir  string             // a directory of the agent's own
 	Namespace *hostnet.Namespace // nil: this process's own
 	Weight    int                // the host's share of the containers; 0 = none that is new
@@ -48,6 +49,7 @@ type Agent struct {
 	log     *slog.Logger
 	wake    task.Notice
 	health  *verdicts
+	sight   *sight
 	figures figures
 
 	mu      sync.Mutex
@@ -73,7 +75,7 @@ func New(o Options) *Agent {
 	o.HAProxy, o.Log = cmp.Or(o.HAProxy, "haproxy"), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	a := &Agent{Part: task.NewPart("service containers"), opts: o, log: o.Log, wake: task.NewNotice(), model: plan.NewModel(), running: map[string]*runner{}}
 	a.figures.states, a.figures.routers, a.figures.learned = map[string]topology.ContainerState{}, map[string]*topology.BgpState{}, map[string]int{}
-	a.health = newVerdicts(&a.opts)
+	a.health, a.sight = newVerdicts(&a.opts), &sight{deciding: o.Deciding}
 	o.Objects.OnChange(a.changed)
 	a.announce()
 	return a
@@ -160,6 +162,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer a.net.Close()
 	var reporting sync.WaitGroup
 	reporting.Go(func() { a.health.run(ctx) })
+	reporting.Go(func() { a.sight.run(ctx) })
 	defer reporting.Wait()
 	defer a.stopAll()
 	check, backoff := time.NewTicker(checkEvery), task.Backoff{Least: leastPause, Most: mostPause}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/netlab"
+	"heddle/internal/services/plan"
 	"heddle/internal/topology"
 )
 
@@ -128,5 +129,37 @@ func TestBalancerHealth(t *testing.T) {
 		if !lost && (seen[topology.MemberInactive] || seen[""]) {
 			t.Errorf("member %d, which was up all the time, was %v", i+1, seen)
 		}
+	}
+}
+
+// TestAgentAway: haproxy finds all members down while no agent decides packets. The agent that
+// comes back believes it of those alone that are.
+func TestAgentAway(t *testing.T) {
+	l := newLabOf(t, 2, time.Minute) // the container stays
+	b := l.balancer(monitorOf(topology.MonitorTCP))
+	at1, ns1 := l.machine(l.hosts[0])
+	at2, ns2 := l.machine(l.hosts[1])
+	stop := []func(){serve(t, ns1, 80), serve(t, ns2, 80)}
+	members := []string{b.add(at1, 80), b.add(at2, 80)}
+	for _, m := range members {
+		l.waitHealth(m, topology.MemberActive)
+	}
+	host := b.place()
+	other := 1 - slices.Index(l.hosts, host) // whose member is up, and reached again by the agent alone
+	host.stop()
+	stop[1-other]()
+	l.wait("haproxy to find all members down", func() bool {
+		verdicts, err := plan.ParseStats(host.askHAProxy("show stat -1 4 -1"))
+		return err == nil && len(verdicts) == 2 && !slices.ContainsFunc(verdicts, func(v plan.Verdict) bool { return v.Status == topology.MemberActive })
+	})
+	seen := watchHealth(t, l, members[other])
+	host.start()
+	l.waitHealth(members[1-other], topology.MemberInactive)
+	l.wait("haproxy to find the other up", func() bool {
+		verdicts, err := plan.ParseStats(host.askHAProxy("show stat -1 4 -1"))
+		return err == nil && slices.Contains(verdicts, plan.Verdict{MemberID: members[other], Status: topology.MemberActive})
+	})
+	if all := seen(); len(all) != 1 || !all[topology.MemberActive] {
+		t.Errorf("a member that was up all the time was %v", all)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/services/plan"
+	"heddle/internal/topology"
 )
 
 // Files in a container's directory beside those of package plan.
@@ -49,16 +50,18 @@ type haproxy struct {
 	loaded *plan.Container // that text is for; nil if an earlier agent has loaded it
 
 	known func(member string) string // the last verdict about a member, "" for none
+	sight *sight
+	sound time.Time // start of the agent's sight before which no failure counts any more
 }
 
 // openHAProxy returns the haproxy of a container, with the process of an earlier agent if that
 // runs.
-func openHAProxy(program, dir string, ns *hostnet.Namespace, known func(string) string) (*haproxy, error) {
+func openHAProxy(o *Options, dir string, ns *hostnet.Namespace, known func(string) string, sight *sight) (*haproxy, error) {
 	at, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	h := &haproxy{program: program, dir: dir, at: at, ns: ns, known: known, verdicts: make(chan plan.Verdict, 64), ended: make(chan string, 1)}
+	h := &haproxy{program: o.HAProxy, dir: dir, at: at, ns: ns, known: known, sight: sight, verdicts: make(chan plan.Verdict, 64), ended: make(chan string, 1)}
 	if err := h.listen(); err != nil {
 		at.Close()
 		return nil, err
@@ -238,11 +241,42 @@ const primeAtOnce = 50
 // prime gives haproxy the last verdicts: else it would take a member down at its first failure,
 // which may come before the container's port is in force everywhere.
 func (h *haproxy) prime(ctx context.Context, c *plan.Container) error {
-	for part := range slices.Chunk(plan.Prime(c, h.known), primeAtOnce) {
+	return h.primeWith(ctx, c, h.known)
+}
+
+func (h *haproxy) primeWith(ctx context.Context, c *plan.Container, known func(member string) string) error {
+	for part := range slices.Chunk(plan.Prime(c, known), primeAtOnce) {
 		if _, err := h.ask(ctx, strings.Join(part, ";")); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// trusted reports whether a member counts as down when haproxy says so: haproxy goes on while the
+// agent does not run, and finds all members down.
+func (h *haproxy) trusted() bool {
+	begun, ok := h.sight.since()
+	return ok && h.sound.Equal(begun)
+}
+
+// regainTrust has haproxy take up again the members that it has found down while the agent did not
+// run, once all checks of that time are over.
+func (h *haproxy) regainTrust(ctx context.Context, c *plan.Container) error {
+	begun, ok := h.sight.since()
+	if !ok || time.Since(begun) < c.LongestCheck() {
+		return nil
+	}
+	up := func(member string) string {
+		if status := h.known(member); status == topology.MemberActive {
+			return status
+		}
+		return ""
+	}
+	if err := h.primeWith(ctx, c, up); err != nil {
+		return err
+	}
+	h.sound = begun
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -23,8 +24,8 @@ import (
 	"heddle/internal/netlab"
 	"heddle/internal/neutron"
 	"heddle/internal/overlay"
+	"heddle/internal/services/plan"
 	"heddle/internal/store"
-	"heddle/internal/store/presence"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -44,6 +45,7 @@ type lab struct {
 	net     neutron.Network
 	subnet  neutron.Subnet
 	ports   byte
+	lease   time.Duration // of hosts that start
 }
 
 // testHost is a host with its agents.
@@ -59,18 +61,24 @@ type testHost struct {
 	stop  func() // ends the agents and waits for them
 }
 
-// leaseTTL is short, so that a host is soon lost.
-const leaseTTL = 3 * time.Second
+// shortLease has a lost host soon noticed.
+const shortLease = 3 * time.Second
 
 // waitLimit bounds each wait of a lab, so that a test that hangs fails with its logs.
 const waitLimit = 2 * time.Minute
 
 func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
+	return newLabOf(t, hosts, shortLease)
+}
+
+// newLabOf makes a lab whose hosts count as gone after so long without a word.
+func newLabOf(t testing.TB, hosts int, lease time.Duration) *lab {
+	t.Helper()
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Skip("haproxy is not installed (apt install haproxy)")
 	}
-	l := &lab{Lab: netlab.ForTest(t), t: t, st: storetest.Open(t, t.TempDir())}
+	l := &lab{Lab: netlab.ForTest(t), t: t, st: storetest.Open(t, t.TempDir()), lease: lease}
 	l.objects = replica.New(l.st, replica.Options{Watch: schema.Root}, schema.All()...)
 	l.db = records.NewDB(l.st, l.objects)
 	scheduler := NewScheduler(SchedulerOptions{DB: l.db, Store: l.st, Objects: l.objects, TTL: time.Second})
@@ -126,9 +134,9 @@ func (h *testHost) start() {
 	ip := netip.MustParseAddr("198.51.100." + strings.TrimPrefix(h.name, "h"))
 	agent := overlay.New(overlay.Options{
 		HostID: h.id, HostName: h.name, Version: "test", TunnelIP: ip, Store: h.lab.st, StateDir: h.dir, Namespace: h.inner,
-		Datapath: h.ns.Name, MaxFlows: 4096, LeaseTTL: leaseTTL, Log: log,
-		Companion: func(objects *replica.Replica, reports *presence.Presence) overlay.Companion {
-			h.agent = New(Options{HostID: h.id, Store: h.lab.st, Objects: objects, Reports: reports, StateDir: filepath.Join(h.dir, "services"),
+		Datapath: h.ns.Name, MaxFlows: 4096, LeaseTTL: h.lab.lease, Log: log,
+		Companion: func(s overlay.Shared) overlay.Companion {
+			h.agent = New(Options{HostID: h.id, Store: h.lab.st, Objects: s.Objects, Reports: s.Reports, Deciding: s.Deciding, StateDir: filepath.Join(h.dir, "services"),
 				Namespace: h.inner, Weight: 1, Log: log})
 			return h.agent
 		},
@@ -333,6 +341,27 @@ func (h *testHost) haproxyPID(b *balancer) (pid int) {
 		return 0
 	}
 	return pid
+}
+
+// askHAProxy asks the only haproxy of the host, and returns "" if it does not answer.
+func (h *testHost) askHAProxy(question string) string {
+	sockets, _ := filepath.Glob(filepath.Join(h.dir, "services", "*", plan.AdminSocket))
+	if len(sockets) != 1 {
+		return ""
+	}
+	at, err := os.Open(filepath.Dir(sockets[0])) // the path is too long for a socket
+	if err != nil {
+		return ""
+	}
+	defer at.Close()
+	c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", at.Fd(), plan.AdminSocket))
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	_, _ = fmt.Fprintln(c, question) // without it there is no answer
+	answer, _ := io.ReadAll(c)
+	return string(answer)
 }
 
 // serve accepts connections in a namespace until stop.

@@ -22,6 +22,7 @@ import (
 type probes struct {
 	ns        *hostnet.Namespace
 	health    *verdicts
+	sight     *sight
 	container string
 	running   map[string]*probe // by member; of the container's goroutine
 }
@@ -34,8 +35,8 @@ type probe struct {
 	done   sync.WaitGroup
 }
 
-func newProbes(ns *hostnet.Namespace, health *verdicts, container string) *probes {
-	return &probes{ns: ns, health: health, container: container, running: map[string]*probe{}}
+func newProbes(ns *hostnet.Namespace, health *verdicts, sight *sight, container string) *probes {
+	return &probes{ns: ns, health: health, sight: sight, container: container, running: map[string]*probe{}}
 }
 
 // set makes the checks those of a container.
@@ -85,12 +86,15 @@ func (p *probes) start(ctx context.Context, pool plan.Pool, m topology.PoolMembe
 		tick := time.NewTicker(time.Duration(pool.Monitor.Delay) * time.Second)
 		defer tick.Stop()
 		for {
+			begun := time.Now()
 			err := one.check(ctx, p.ns)
 			if ctx.Err() != nil {
 				return
 			}
-			if status := counter.Add(err == nil); status != "" {
-				p.health.set(p.container, plan.Verdict{MemberID: m.ID, Status: status})
+			if since, ok := p.sight.since(); err == nil || ok && since.Before(begun) {
+				if status := counter.Add(err == nil); status != "" {
+					p.health.set(p.container, plan.Verdict{MemberID: m.ID, Status: status})
+				}
 			}
 			select {
 			case <-ctx.Done():

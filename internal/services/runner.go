@@ -111,12 +111,12 @@ func (r *runner) serve(ctx context.Context) error {
 	if c.Kind == topology.ContainerBGP {
 		return r.serveRouting(ctx, ns, net)
 	}
-	h, err := openHAProxy(r.agent.opts.HAProxy, r.dir, ns, r.agent.health.status)
+	h, err := openHAProxy(&r.agent.opts, r.dir, ns, r.agent.health.status, r.agent.sight)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	probes := newProbes(ns, r.agent.health, c.ID)
+	probes := newProbes(ns, r.agent.health, r.agent.sight, c.ID)
 	defer probes.stop()
 	return r.loop(ctx, net, h, probes)
 }
@@ -149,8 +149,11 @@ func (r *runner) loop(ctx context.Context, net *hostnet.Linux, h *haproxy, probe
 func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) error {
 	health := r.agent.health
 	for {
-		var stats <-chan time.Time
+		var stats, look <-chan time.Time
 		if h.runs() {
+			if !h.trusted() {
+				look = time.After(lookEvery)
+			}
 			pause := statsEvery
 			if health.lacks(c) {
 				pause = statsSoon
@@ -163,7 +166,11 @@ func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) erro
 		case <-r.wake:
 			return nil
 		case v := <-h.verdicts:
-			health.set(c.ID, v)
+			r.take(h, c, v)
+		case <-look:
+			if err := h.regainTrust(ctx, c); err != nil && ctx.Err() == nil {
+				return errors.Join(err, endProcesses(h.ns))
+			}
 		case why := <-h.ended:
 			return errors.New(why)
 		case <-stats:
@@ -172,9 +179,16 @@ func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) erro
 				return errors.Join(err, endProcesses(h.ns))
 			}
 			for _, v := range all {
-				health.set(c.ID, v)
+				r.take(h, c, v)
 			}
 		}
+	}
+}
+
+// take passes a verdict of haproxy on, unless that cannot know.
+func (r *runner) take(h *haproxy, c *plan.Container, v plan.Verdict) {
+	if v.Status == topology.MemberActive || h.trusted() {
+		r.agent.health.set(c.ID, v)
 	}
 }
 

@@ -41,6 +41,14 @@ func (p *Pool) Hold() time.Duration {
 	return 3 * time.Duration(p.Monitor.Delay*p.Fall()+p.Monitor.Timeout) * time.Second
 }
 
+// LongestCheck returns the time after which each check of the container's members is over.
+func (c *Container) LongestCheck() (longest time.Duration) {
+	for i := range c.Pools {
+		longest = max(longest, time.Duration(c.Pools[i].Monitor.Timeout)*time.Second)
+	}
+	return longest
+}
+
 // Fall returns the number of checks that fail before a member is down.
 func (p *Pool) Fall() int { return max(1, cmp.Or(p.Monitor.FailRetries, p.Monitor.MaxRetries)) }
 
