@@ -40,8 +40,12 @@ func newSite(t testing.TB) *site {
 // serve starts the server, with its store open to agents of other hosts.
 func (s *site) serve(t testing.TB, more ...string) *running {
 	t.Helper()
-	args := []string{"serve", "--data", s.data, "--agents-listen", "192.0.2.1:2379", "--operator-listen", "192.0.2.1:9698"}
-	return start(t, s.ctl, append(args, more...)...)
+	return start(t, s.ctl, append(s.serveArgs(), more...)...)
+}
+
+// serveArgs are the arguments of the server.
+func (s *site) serveArgs() []string {
+	return []string{"serve", "--data", s.data, "--agents-listen", "192.0.2.1:2379", "--operator-listen", "192.0.2.1:9698"}
 }
 
 // host is a machine that may join.

@@ -21,6 +21,7 @@ type edge struct {
 	*site
 	t      *testing.T
 	api    *client
+	server *running
 	hosts  []*host
 	agents []*running
 	birds  []*birdOutside
@@ -34,6 +35,7 @@ type birdOutside struct {
 	address, router string
 	config, control string
 	cmd             *exec.Cmd
+	log             netlab.Log
 }
 
 // beyond is an address behind all machines outside, which they announce.
@@ -47,7 +49,7 @@ func newEdge(t *testing.T) *edge {
 		}
 	}
 	e := &edge{site: newSite(t), t: t}
-	e.serve(t)
+	e.server = e.serve(t)
 	e.api = login(t, e.ctl, "127.0.0.1", e.data)
 	for i := range 2 {
 		h := e.addHost(t, fmt.Sprintf("h%d", i+1), fmt.Sprintf("192.0.2.1%d", i+1))
@@ -80,20 +82,29 @@ protocol static { ipv4; route %[4]s/32 via "lo"; route 0.0.0.0/0 blackhole; }
 protocol bgp heddle { local %[1]s as 6500%[3]d; neighbor %[2]s as 64512; password "s3cret"; connect delay time 1; connect retry time 1; error wait time 1, 2; hold time 9;
   graceful restart; ipv4 { import all; export where source = RTS_STATIC; }; }
 `, b.address, b.router, i+1, beyond))
-	log := &netlab.Log{}
-	b.cmd = exec.Command("bird", "-f", "-c", b.config, "-s", b.control)
-	b.cmd.Stdout, b.cmd.Stderr = log, log
-	if err := b.ns.Start(b.cmd); err != nil {
-		t.Fatal(err)
-	}
+	b.start()
 	t.Cleanup(func() {
-		_ = b.cmd.Process.Kill()
-		_ = b.cmd.Wait()
 		if t.Failed() {
-			t.Logf("BIRD behind h%d:\n%s\n%s\n%s", i+1, b.ask("show protocols all heddle"), b.ask("show route"), log)
+			t.Logf("BIRD behind h%d:\n%s\n%s\n%s", i+1, b.ask("show protocols all heddle"), b.ask("show route"), &b.log)
 		}
+		b.kill()
 	})
 	return b
+}
+
+// start starts BIRD.
+func (b *birdOutside) start() {
+	b.cmd = exec.Command("bird", "-f", "-c", b.config, "-s", b.control)
+	b.cmd.Stdout, b.cmd.Stderr = &b.log, &b.log
+	if err := b.ns.Start(b.cmd); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// kill ends BIRD as a crash would.
+func (b *birdOutside) kill() {
+	_ = b.cmd.Process.Kill()
+	_ = b.cmd.Wait()
 }
 
 func (b *birdOutside) ask(question string) string {

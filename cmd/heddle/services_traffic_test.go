@@ -1,0 +1,243 @@
+//go:build storm
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/internal/netlab"
+)
+
+// memberMachine is a machine that serves pages, and answers by TCP and UDP on longPort.
+type memberMachine struct {
+	t      *testing.T
+	ns     *netlab.Namespace
+	server *http.Server
+}
+
+func newMemberMachine(t *testing.T, ns *netlab.Namespace) *memberMachine {
+	m := &memberMachine{t: t, ns: ns}
+	m.start()
+	t.Cleanup(m.stop)
+	m.echo()
+	return m
+}
+
+// start starts the service that balancers have as a member.
+func (m *memberMachine) start() {
+	m.t.Helper()
+	l, err := m.listen(memberPort)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "served") })}
+	go func() { _ = m.server.Serve(l) }()
+}
+
+// stop ends it.
+func (m *memberMachine) stop() { m.server.Close() }
+
+func (m *memberMachine) listen(port int) (l net.Listener, err error) {
+	err = m.ns.Do(func() error { l, err = net.Listen("tcp4", fmt.Sprint(":", port)); return err })
+	return l, err
+}
+
+// echo answers everything with itself until the end of the test.
+func (m *memberMachine) echo() {
+	m.t.Helper()
+	tcp, err := m.listen(longPort)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var udp net.PacketConn
+	if err := m.ns.Do(func() error { udp, err = net.ListenPacket("udp4", fmt.Sprint(":", longPort)); return err }); err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { tcp.Close(); udp.Close() })
+	go func() {
+		for {
+			c, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
+		}
+	}()
+	go func() {
+		buffer := make([]byte, 64)
+		for {
+			n, from, err := udp.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = udp.WriteTo(buffer[:n], from) // a lost answer is what the flow notes
+		}
+	}()
+}
+
+// span is a time with what it was.
+type span struct {
+	what       string
+	begin, end time.Time
+}
+
+func (s span) String() string {
+	return fmt.Sprintf("%s from %s to %s", s.what, s.begin.Format("15:04:05.000"), s.end.Format("15:04:05.000"))
+}
+
+// spans collects some. The zero spans is empty.
+type spans struct {
+	mu  sync.Mutex
+	all []span
+}
+
+func (s *spans) add(one span) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, one)
+}
+
+// begin adds one that goes on until finish is called.
+func (s *spans) begin(what string) { s.add(span{what, time.Now(), time.Now().Add(time.Hour)}) }
+
+// finish ends the newest, if it goes on.
+func (s *spans) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := len(s.all) - 1; last >= 0 && s.all[last].end.After(time.Now()) {
+		s.all[last].end = time.Now()
+	}
+}
+
+func (s *spans) list() []span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+const (
+	// connectionTimeout bounds a short connection: the kernel has repeated a lost packet by then.
+	connectionTimeout = 5 * time.Second
+	// betweenConnections and betweenPackets are the rates of the load.
+	betweenConnections, betweenPackets = 50 * time.Millisecond, 10 * time.Millisecond
+	// longestSilence bounds the silence of a long flow. The machine may be busy with other tests.
+	longestSilence = 2 * time.Second
+)
+
+// visitor opens a connection to a VIP after the other.
+type visitor struct {
+	spans  // of connections that have failed
+	served int
+}
+
+// visit has a machine connect to a VIP until ctx ends.
+func visit(ctx context.Context, from *netlab.Namespace, vip string) (v *visitor, wait func()) {
+	v = &visitor{}
+	client := &http.Client{Timeout: connectionTimeout, Transport: &http.Transport{DialContext: dialer(from), DisableKeepAlives: true}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for pace := time.NewTicker(betweenConnections); ; {
+			select {
+			case <-ctx.Done():
+				pace.Stop()
+				return
+			case <-pace.C:
+			}
+			begin := time.Now()
+			err := fetch(ctx, client, "http://"+vip+"/")
+			switch {
+			case ctx.Err() != nil:
+			case err != nil:
+				v.add(span{"connection to " + vip + ": " + err.Error(), begin, time.Now()})
+			default:
+				v.served++
+			}
+		}
+	})
+	return v, running.Wait
+}
+
+func fetch(ctx context.Context, client *http.Client, url string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}
+
+// longFlow is a connection over which packets go to and fro for as long as it is open.
+type longFlow struct {
+	spans // of silence
+	what  string
+	conn  net.Conn
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+// openFlow opens a flow, and waits for its first answer.
+func openFlow(t *testing.T, from *netlab.Namespace, network, to string) *longFlow {
+	t.Helper()
+	f := &longFlow{what: network + " to " + to}
+	within(t, f.what, func() bool {
+		c, err := dialer(from)(t.Context(), network, to)
+		if err != nil {
+			return false
+		}
+		buffer := make([]byte, 64)
+		_, err = c.Write([]byte("first"))
+		err = errors.Join(err, c.SetReadDeadline(time.Now().Add(time.Second)))
+		if _, readErr := c.Read(buffer); err != nil || readErr != nil {
+			c.Close()
+			return false
+		}
+		f.conn = c
+		return c.SetReadDeadline(time.Time{}) == nil
+	})
+	f.last = time.Now()
+	go func() {
+		for {
+			if _, err := f.conn.Write([]byte("packet")); errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(betweenPackets)
+		}
+	}()
+	go func() {
+		buffer := make([]byte, 4096)
+		for {
+			if _, err := f.conn.Read(buffer); errors.Is(err, net.ErrClosed) || err != nil && network == "tcp4" {
+				return
+			} else if err == nil {
+				f.hear(time.Now())
+			}
+		}
+	}()
+	t.Cleanup(func() { f.conn.Close() })
+	return f
+}
+
+// hear notes an answer, or the end.
+func (f *longFlow) hear(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.last) > longestSilence {
+		f.add(span{f.what + " silent", f.last, now})
+	}
+	f.last = now
+}
