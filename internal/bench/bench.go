@@ -42,7 +42,7 @@ func parts() []part {
 		{"changes", "changes of rules, and a restart, under traffic", (*bench).changes},
 		{"start", "an agent's start on a host with 100 of 1,000 ports", (*bench).start},
 		{"api", "the Neutron API over durable commits, up to 10,000 ports", (*bench).api},
-		{"services", "load balancers beside the kernel's DNAT and haproxy, and taps", (*bench).services},
+		{"services", "load balancers beside the kernel's DNAT and haproxy, taps, VTEPs, BGP, firewall logs", (*bench).services},
 	}
 }
 
@@ -154,6 +154,9 @@ type measure struct {
 	Verdict string `json:"verdict,omitempty"`
 	// Beside has other results of the same run, such as the terms of a ratio.
 	Beside string `json:"beside,omitempty"`
+	// Install is the Debian package of a program that the measurement needs and this machine lacks.
+	// There is no figure then.
+	Install string `json:"install,omitempty"`
 }
 
 // quartiles are the first and the third of a comparison's slices.
@@ -166,6 +169,9 @@ type quartiles struct {
 // verdict compares a figure with its goal. A comparison counts as measured if the interquartile
 // range of its slices lies on one side of the goal and is no wider than maxSpread of the median.
 func (m measure) verdict() string {
+	if m.Install != "" {
+		return "not measured"
+	}
 	if r := m.Range; r != nil {
 		wide := !(r.High-r.Low <= maxSpread*m.Got) // true for NaN
 		if wide || m.Goal != nil && m.Goal.met(r.Low) != m.Goal.met(r.High) {
@@ -268,7 +274,10 @@ func (b *bench) add(m measure) {
 	if b.output != "text" {
 		return
 	}
-	var wanted, middle string
+	wanted, got, middle, beside := "", quantity(m.Got, m.Unit), "", m.Beside
+	if m.Install != "" {
+		got, beside = "", "needs apt-get install "+m.Install
+	}
 	if m.Goal != nil {
 		sign := "≥ "
 		if m.Goal.AtMost {
@@ -279,7 +288,7 @@ func (b *bench) add(m measure) {
 	if m.Range != nil {
 		middle = fmt.Sprintf("%.2f to %.2f", m.Range.Low, m.Range.High)
 	}
-	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-12s %-12s %s\n", m.Name, wanted, quantity(m.Got, m.Unit), middle, m.Verdict, m.Beside)
+	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-12s %-12s %s\n", m.Name, wanted, got, middle, m.Verdict, beside)
 }
 
 // slice returns how long a path is measured in one turn.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"heddle/internal/offline"
 )
 
 // TestVerdict: a comparison counts as measured when its slices agree on which side of the goal they
@@ -46,6 +48,35 @@ func TestComparedLine(t *testing.T) {
 	b.add(ratio("TCP / bridge", []float64{10, 12, 14, 11, 13}, []float64{10, 10, 10, 10, 10}, atLeast(1), "beside"))
 	if got, want := strings.Join(strings.Fields(out.String()), " "), "TCP / bridge ≥ 1.00 × 1.20 × 1.10 to 1.30 met beside"; got != want {
 		t.Errorf("the line is %q, want %q", got, want)
+	}
+}
+
+// TestMissingProgram: rows whose program is missing say what to install, and are not measured.
+func TestMissingProgram(t *testing.T) {
+	t.Setenv("PATH", "")
+	var out bytes.Buffer
+	b := &bench{options: options{output: "text", out: &out}}
+	err := b.withProgram("nft", "nftables", []measure{{Name: "row", Unit: "×", Goal: atLeast(2)}}, func() error {
+		t.Error("it was measured")
+		return nil
+	})
+	got, want := strings.Join(strings.Fields(out.String()), " "), "row ≥ 2.00 × not measured needs apt-get install nftables"
+	if err != nil || got != want {
+		t.Errorf("the line is %q, %v; want %q", got, err, want)
+	}
+}
+
+// TestScenarios: the first packet to a VIP is forwarded in networks of both versions.
+func TestScenarios(t *testing.T) {
+	for _, scenario := range []func(crowding) string{routerScenario, vipScenario} {
+		text := scenario(crowding{vips: 3, members: 2})
+		f, err := offline.OpenFirstFrame(t.Context(), strings.NewReader(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if d := f.Simulate(); len(d.NewNATs) == 0 {
+			t.Errorf("the packet is not balanced: %+v\n%s", d, text)
+		}
 	}
 }
 

@@ -108,6 +108,15 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil // of USER_HZ, which is 100 for programs on every machine
 }
 
+// threadTime returns the processor time of the calling thread.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic(err) // Linux has the clock since 2.6.12
+	}
+	return time.Duration(t.Nano())
+}
+
 // syncTime returns how long the disk of a directory takes to make a page durable.
 func syncTime(dir string) (time.Duration, error) {
 	f, err := os.CreateTemp(dir, "sync-*")

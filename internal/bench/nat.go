@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -11,7 +10,6 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
-	"heddle/internal/lab"
 	"heddle/internal/netlab"
 )
 
@@ -71,16 +69,11 @@ func (s *stand) translated(ctx context.Context) (p netlab.Path, err error) {
 	if err != nil {
 		return p, err
 	}
-	operator := &lab.Tenant{API: t.Admin, Admin: t.Admin, Undo: t.Undo} // may choose the address
-	port, err := operator.Port(ctx, "outside", outside.ID, s.h1.Name, []string{"192.0.2.100"}, []string{group})
+	server, err := s.outsider(ctx, "outside", outside.ID, "192.0.2.100", group)
 	if err != nil {
 		return p, err
 	}
-	server, err := s.NewWorkload("outside", s.h1, port)
-	if err != nil {
-		return p, err
-	}
-	if err := errors.Join(s.furnish(server), client.NS.IP("route add default via 10.0.0.1")); err != nil {
+	if err := client.NS.IP("route add default via 10.0.0.1"); err != nil {
 		return p, err
 	}
 	if p, err = path("Heddle, SNAT", client, server); err != nil {

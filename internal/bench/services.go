@@ -25,15 +25,20 @@ import (
 // vipPort is the port of all VIPs and members.
 const vipPort = 8080
 
-// services measures load balancers (services §14, rows 1 to 4, 6 and 12) and taps (row 8). Rows 5
-// and 7 are Go benchmarks, as they need no network.
+// services measures load balancers, taps, VTEPs, BGP on routers and firewall logs: the twelve rows
+// of services §14.
 func (b *bench) services(ctx context.Context) error {
+	if err := b.simulations(ctx); err != nil {
+		return err
+	}
 	return b.withStand(ctx, func(s *stand) error {
 		x, err := s.balancing(ctx)
 		if err != nil {
 			return err
 		}
-		for _, measure := range []func(context.Context, *balancing) error{b.balanced, b.tapped, b.memberFails, b.balancerAPI} {
+		for _, measure := range []func(context.Context, *balancing) error{
+			b.balanced, b.bindings, b.memberFails, b.tapped, b.vtep, b.learnedRoutes, b.firewallLog, b.balancerAPI,
+		} {
 			if err := measure(ctx, x); err != nil {
 				return err
 			}
@@ -49,6 +54,8 @@ type balancing struct {
 	group           string
 	inside, outside string // ids of subnets
 	external        *networks.Network
+	router, gateway string      // the router's id, and its address on the external network
+	v1              netlab.Path // through a VIP of the router
 }
 
 func (s *stand) balancing(ctx context.Context) (x *balancing, err error) {
@@ -73,6 +80,7 @@ func (s *stand) balancing(ctx context.Context) (x *balancing, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
+	x.router, x.gateway = r.ID, r.GatewayInfo.ExternalFixedIPs[0].IPAddress
 	_, err = routers.AddInterface(ctx, s.tenant.API, r.ID, routers.AddInterfaceOpts{SubnetID: x.inside}).Extract()
 	return x, err
 }
@@ -137,16 +145,8 @@ func (x *balancing) path1(ctx context.Context) (p netlab.Path, err error) {
 	if err != nil {
 		return p, err
 	}
-	operator := &lab.Tenant{API: x.tenant.Admin, Admin: x.tenant.Admin, Undo: x.tenant.Undo} // may choose the address
-	port, err := operator.Port(ctx, "client1", x.external.ID, x.h1.Name, []string{"192.0.2.100"}, []string{x.group})
+	client, err := x.outsider(ctx, "client1", x.external.ID, "192.0.2.100", x.group)
 	if err != nil {
-		return p, err
-	}
-	client, err := x.NewWorkload("client1", x.h1, port)
-	if err != nil {
-		return p, err
-	}
-	if err := x.furnish(client); err != nil {
 		return p, err
 	}
 	post := func(resource, kind string, body map[string]any) (id, address string, err error) {
@@ -176,75 +176,6 @@ func vipPath(name string, client, server *lab.Workload, vip string) (netlab.Path
 	return netlab.Path{Name: name, Client: client.NS, Server: server.NS, Address: netip.IPv4Unspecified(), Dialed: at, Port: vipPort}, err
 }
 
-// balanced compares the ways through VIPs with a veth pair, nftables' DNAT by numgen, and haproxy
-// in TCP mode.
-func (b *bench) balanced(ctx context.Context, x *balancing) error {
-	v1, err1 := x.path1(ctx)
-	v2, err2 := x.path2(ctx)
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	var kernel [2]netlab.Path
-	for i, build := range []func(*netlab.Lab) (netlab.Path, error){netlab.DirectPath, netlab.BalancedPath} {
-		l := netlab.New(fmt.Sprintf("%s-b%d", prefix, i))
-		defer l.Close() // what is left goes with the next run's start
-		var err error
-		if kernel[i], err = build(l); err != nil {
-			return err
-		}
-	}
-	l := netlab.New(prefix + "-b2")
-	defer l.Close()
-	proxied, stop, err := netlab.ProxiedPath(l)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if err := connected(ctx, v1, v2, kernel[0], kernel[1], proxied); err != nil {
-		return err
-	}
-	f, err := netlab.Compare(ctx, []netlab.Path{v1, v2, kernel[0], kernel[1]},
-		netlab.CompareOptions{Slices: b.slices, Slice: b.slice(), Progress: func(kind string) { b.logf("%s", kind) }})
-	if err != nil {
-		return err
-	}
-	b.add(compareRoundTrips("VIP, v1: round trip p50 / direct veth", f[0], f[2], atMost(1.10)))
-	b.add(compareRoundTrips("VIP, v2: round trip p50 / direct veth", f[1], f[2], atMost(1.15)))
-	b.add(compareRoundTrips("VIP, v1: round trip p50 / routed + nftables DNAT", f[0], f[3], atMost(0.90)))
-	b.add(compareRoundTrips("VIP, v2: round trip p50 / routed + nftables DNAT", f[1], f[3], atMost(0.90)))
-	b.add(compareStream("VIP, v1: TCP / routed + nftables DNAT", f[0], f[3], atLeast(1)))
-	b.add(compareStream("VIP, v2: TCP / routed + nftables DNAT", f[1], f[3], atLeast(1)))
-	b.logf("new connections")
-	rates, err := netlab.Alternate(ctx, []netlab.Path{v1, kernel[1], proxied}, b.slices, func(p netlab.Path) (float64, error) {
-		_, rate, err := p.ConnectsFor(b.slice())
-		return rate, err
-	})
-	if err != nil {
-		return err
-	}
-	beside := func(other int) string {
-		return fmt.Sprintf("%.0f / %.0f per second", netlab.Median(rates[0]), netlab.Median(rates[other]))
-	}
-	b.add(ratio("VIP, v1: new connections / haproxy in TCP mode", rates[0], rates[2], atLeast(2), beside(2)))
-	b.add(ratio("VIP, v1: new connections / nftables DNAT", rates[0], rates[1], atLeast(0.65), beside(1)))
-	return nil
-}
-
-// connected waits until a connection has come about by each path.
-func connected(ctx context.Context, paths ...netlab.Path) error {
-	ctx, cancel := context.WithTimeout(ctx, lab.StartTimeout)
-	defer cancel()
-	for _, p := range paths {
-		if err := netlab.Until(ctx, "connections by "+p.Name, func() (bool, error) {
-			_, _, err := p.Connects(1)
-			return err == nil, nil
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // tapped compares a cached flow whose receiver has a tap with one that has none.
 func (b *bench) tapped(ctx context.Context, x *balancing) error {
 	var w [4]*lab.Workload
@@ -254,28 +185,16 @@ func (b *bench) tapped(ctx context.Context, x *balancing) error {
 			return err
 		}
 	}
-	monitor, err := x.tenant.Port(ctx, "monitor", x.network.ID, x.h1.Name, []string{"10.0.3.1"}, nil)
+	monitor, err := x.place(ctx, x.tenant, "monitor", x.h1, x.network.ID, "10.0.3.1")
 	if err != nil {
 		return err
 	}
-	watcher, err := x.NewWorkload("monitor", x.h1, monitor)
+	service, err := x.tenant.Create(ctx, "tap_service", map[string]any{"port_id": monitor.Port.ID}, "taas", "tap_services")
 	if err != nil {
 		return err
 	}
-	if err := x.furnish(watcher); err != nil {
+	if _, err := x.tenant.Create(ctx, "tap_flow", map[string]any{"tap_service_id": service, "source_port": w[1].Port.ID, "direction": "BOTH"}, "taas", "tap_flows"); err != nil {
 		return err
-	}
-	var made map[string]struct{ ID string }
-	post := func(resource, kind string, body map[string]any) error {
-		made = nil
-		_, err := x.tenant.API.Post(ctx, x.tenant.API.ServiceURL("taas", resource), map[string]any{kind: body}, &made, nil)
-		return err
-	}
-	if err := post("tap_services", "tap_service", map[string]any{"port_id": monitor.ID}); err != nil {
-		return fmt.Errorf("tap service: %w", err)
-	}
-	if err := post("tap_flows", "tap_flow", map[string]any{"tap_service_id": made["tap_service"].ID, "source_port": w[1].Port.ID, "direction": "BOTH"}); err != nil {
-		return fmt.Errorf("tap flow: %w", err)
 	}
 	with, err1 := path("Heddle, tapped", w[0], w[1])
 	without, err2 := path("Heddle, without a tap", w[2], w[3])

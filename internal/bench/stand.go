@@ -91,7 +91,23 @@ func (s *stand) openGroup(ctx context.Context) (string, error) {
 // workload makes a workload on a host, and sets its address without DHCP.
 func (s *stand) workload(ctx context.Context, name string, h *lab.Host, group string) (*lab.Workload, error) {
 	s.made++
-	p, err := s.tenant.Port(ctx, name, s.network.ID, h.Name, []string{fmt.Sprintf("10.0.0.%d", 10+s.made)}, []string{group})
+	return s.place(ctx, s.tenant, name, h, s.network.ID, fmt.Sprintf("10.0.0.%d", 10+s.made), group)
+}
+
+// outsider makes a workload on the first host, on an external network.
+func (s *stand) outsider(ctx context.Context, name, network, address, group string) (*lab.Workload, error) {
+	return s.place(ctx, s.operator(), name, s.h1, network, address, group)
+}
+
+// operator returns the operator as an owner of objects, who may choose addresses of external
+// networks.
+func (s *stand) operator() *lab.Tenant {
+	return &lab.Tenant{API: s.tenant.Admin, Admin: s.tenant.Admin, Undo: s.tenant.Undo}
+}
+
+// place makes an owner's workload on a host and a network, and sets its address without DHCP.
+func (s *stand) place(ctx context.Context, owner *lab.Tenant, name string, h *lab.Host, network, address string, groups ...string) (*lab.Workload, error) {
+	p, err := owner.Port(ctx, name, network, h.Name, []string{address}, groups)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +166,12 @@ func metric(ctx context.Context, ns *netlab.Namespace, name, label string) (sum 
 	found := false
 	lines := bufio.NewScanner(res.Body)
 	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), " ")
+		// Labels may hold spaces; the value does not.
+		end := strings.LastIndexByte(lines.Text(), ' ')
+		if end < 0 {
+			continue
+		}
+		series, value := lines.Text()[:end], lines.Text()[end+1:]
 		base, labels, _ := strings.Cut(series, "{")
 		if base != name || !strings.Contains(labels, label) {
 			continue

@@ -179,6 +179,22 @@ func (t *Tenant) Port(ctx context.Context, name, network, host string, addresses
 	return p, nil
 }
 
+// Create makes an object of a collection for which the client library has no calls, and returns its
+// id.
+func (t *Tenant) Create(ctx context.Context, kind string, fields map[string]any, collection ...string) (id string, err error) {
+	var made map[string]struct{ ID string }
+	url := t.API.ServiceURL(collection...)
+	if _, err := t.API.Post(ctx, url, map[string]any{kind: fields}, &made, nil); err != nil {
+		return "", fmt.Errorf("%s: %w", kind, err)
+	}
+	id = made[kind].ID
+	t.Undo.Add(kind, func(ctx context.Context) error {
+		_, err := t.API.Delete(ctx, url+"/"+id, nil)
+		return err
+	})
+	return id, nil
+}
+
 func fixedIPs(addresses []string) []ports.IP {
 	fixed := make([]ports.IP, len(addresses))
 	for i, a := range addresses {

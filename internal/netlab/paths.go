@@ -294,6 +294,39 @@ func VXLANPath(l *Lab, segmented bool) (Path, error) {
 	return p, nil
 }
 
+// VTEPPath joins a workload to a vxlan device of another namespace by the kernel's means: a bridge
+// with a vxlan device on the workload's host.
+func VTEPPath(l *Lab) (p Path, err error) {
+	p = Path{Name: "bridge + vxlan to a peer", Address: netip.MustParseAddr("10.0.0.2")}
+	host, err := l.Namespace("host")
+	if err != nil {
+		return p, err
+	}
+	if p.Server, err = l.Namespace("peer"); err != nil {
+		return p, err
+	}
+	if p.Client, err = l.join(pathEnd{port: "client"}, host, "link set eth0 mtu 1400", "addr add 10.0.0.1/24 dev eth0"); err != nil {
+		return p, err
+	}
+	const device = "link add vx0 type vxlan id 77 dstport 4789 local %s remote %s dev under noudpcsum"
+	for _, step := range []func() error{
+		func() error { return l.Veth(host, "under", p.Server, "under") },
+		func() error {
+			return host.IP("addr add "+underlay1+"/24 dev under", fmt.Sprintf(device, underlay1, underlay2))
+		},
+		func() error { return host.bridge("client", "vx0") },
+		func() error {
+			return p.Server.IP("addr add "+underlay2+"/24 dev under", fmt.Sprintf(device, underlay2, underlay1),
+				"link set vx0 mtu 1400 up", "addr add 10.0.0.2/24 dev vx0")
+		},
+	} {
+		if err := step(); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
 // Segment has a device send frames of its MTU only, and merge those that it receives.
 func (n *Namespace) Segment(device string) error {
 	_, err := n.Output(context.Background(), "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "on")

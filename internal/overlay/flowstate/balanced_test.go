@@ -1,8 +1,6 @@
 package flowstate
 
 import (
-	"net/netip"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -114,29 +112,5 @@ func TestCounts(t *testing.T) {
 	want("all expired", 0, 0)
 	if len(tab.letIn)+len(tab.targets) != 0 {
 		t.Errorf("left %v, %v", tab.letIn, tab.targets)
-	}
-}
-
-// BenchmarkBindingMemory measures the memory of a connection by a VIP in the agent, without the
-// kernel's copy.
-func BenchmarkBindingMemory(b *testing.B) {
-	for b.Loop() {
-		tab := NewTranslations(TranslationOptions{Max: 1 << 20})
-		hosts := []string{hostA}
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		const n = 1 << 19
-		for i := range uint32(n) {
-			e := dnat4(1)
-			e.Src, e.SrcPort = netip.AddrFrom4([4]byte{10, 0, byte(i >> 24), byte(i >> 16)}), uint16(i)
-			tab.Add([]flow.NATEntry{e}, portA, hosts, 0)
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		if tab.Stats().Entries != n {
-			b.Fatalf("%d entries", tab.Stats().Entries)
-		}
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "bytes/binding")
 	}
 }
