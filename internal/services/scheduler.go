@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -45,9 +46,15 @@ type Scheduler struct {
 
 	mu         sync.Mutex
 	containers map[string]scheduled
+	places     map[string]string         // container → its host
+	count      map[string]int            // host → containers there
 	groups     map[string]map[string]int // port group → host → bound ports
-	homeless   int
-	moves      int
+	// unsettled has the containers that the next pass looks at: those that have changed, and those
+	// without a host. With allUnsettled it looks at all, since what hosts there are has changed.
+	unsettled    map[string]bool
+	allUnsettled bool
+	homeless     int
+	moves        int
 }
 
 // scheduled is a container with the port group whose hosts may run it, "" for any host.
@@ -57,7 +64,8 @@ type scheduled struct{ kind, portGroup string }
 func NewScheduler(o SchedulerOptions) *Scheduler {
 	o.TTL, o.Log = cmp.Or(o.TTL, 5*time.Second), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s := &Scheduler{Part: task.NewPart("scheduler"), opts: o, log: o.Log, wake: task.NewNotice(),
-		containers: map[string]scheduled{}, groups: map[string]map[string]int{}}
+		containers: map[string]scheduled{}, places: map[string]string{}, count: map[string]int{},
+		groups: map[string]map[string]int{}, unsettled: map[string]bool{}}
 	o.Objects.OnChange(s.notice)
 	return s
 }
@@ -72,9 +80,29 @@ func (s *Scheduler) notice(u snapshot.Update) {
 			if s.bundleChanged(c) {
 				s.wake.Give()
 			}
-		case schema.HostStates.Name(), schema.ContainerHosts.Name(), schema.ContainerBindings.Name():
+		case schema.ContainerBindings.Name():
+			s.bindingChanged(c)
+			s.wake.Give()
+		case schema.HostStates.Name(), schema.ContainerHosts.Name():
+			s.allUnsettled = true
 			s.wake.Give()
 		}
+	}
+}
+
+// bindingChanged follows the place of a container.
+func (s *Scheduler) bindingChanged(c snapshot.Changed) {
+	if old, ok := c.Old.(*topology.ContainerBinding); ok {
+		delete(s.places, old.ContainerID)
+		if s.count[old.HostID]--; s.count[old.HostID] == 0 {
+			delete(s.count, old.HostID)
+		}
+		s.unsettled[old.ContainerID] = true
+	}
+	if now, ok := c.New.(*topology.ContainerBinding); ok {
+		s.places[now.ContainerID] = now.HostID
+		s.count[now.HostID]++
+		s.unsettled[now.ContainerID] = true
 	}
 }
 
@@ -87,21 +115,24 @@ func (s *Scheduler) bundleChanged(c snapshot.Changed) (concerns bool) {
 		}
 		for i := range b.Bundle.Ports {
 			if p := &b.Bundle.Ports[i]; p.Exterior() {
-				concerns = s.countGroups(p, by) || concerns
+				if s.countGroups(p, by) {
+					concerns, s.allUnsettled = true, true
+				}
 			}
 		}
 	}
 	if old, ok := c.Old.(*schema.Bundle); ok {
 		for i := range old.Bundle.ServiceContainers {
-			delete(s.containers, old.Bundle.ServiceContainers[i].ID)
-			concerns = true
+			id := old.Bundle.ServiceContainers[i].ID
+			delete(s.containers, id)
+			concerns, s.unsettled[id] = true, true
 		}
 	}
 	if now, ok := c.New.(*schema.Bundle); ok {
 		for i := range now.Bundle.ServiceContainers {
 			sc := &now.Bundle.ServiceContainers[i]
 			s.containers[sc.ID] = scheduled{sc.ServiceType, portGroupOf(&now.Bundle, sc.ServiceGroupID)}
-			concerns = true
+			concerns, s.unsettled[sc.ID] = true, true
 		}
 	}
 	return concerns
@@ -164,6 +195,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // lead schedules until ctx ends, or the store refuses.
 func (s *Scheduler) lead(ctx context.Context) error {
+	s.mu.Lock()
+	s.allUnsettled = true // whatever an earlier leader has left
+	s.mu.Unlock()
 	for {
 		if err := s.pass(ctx); err != nil {
 			return err
@@ -183,17 +217,15 @@ func (s *Scheduler) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := records.Over(snap)
-	hosts := liveHosts(r)
-	containers := s.placed(r)
-	moves := plan.Place(hosts, containers)
-	homeless := 0
+	hosts := liveHosts(records.Over(snap))
+	containers, others := s.takeUnsettled()
+	homeless := map[string]bool{}
 	for _, c := range containers {
 		if c.Host == "" {
-			homeless++
+			homeless[c.ID] = true
 		}
 	}
-	for _, m := range moves {
+	for _, m := range plan.Place(hosts, containers, others) {
 		moved, err := s.move(ctx, m)
 		if err != nil {
 			return fmt.Errorf("service container %s: %w", m.ContainerID, err)
@@ -201,10 +233,8 @@ func (s *Scheduler) pass(ctx context.Context) error {
 		if !moved {
 			continue // another writer was faster, and wakes us
 		}
-		if m.From == "" {
-			homeless--
-		} else if m.To == "" {
-			homeless++
+		if delete(homeless, m.ContainerID); m.To == "" {
+			homeless[m.ContainerID] = true
 		}
 		s.log.Info("placed service container", "container", m.ContainerID, "from", m.From, "host", m.To)
 		s.mu.Lock()
@@ -212,7 +242,8 @@ func (s *Scheduler) pass(ctx context.Context) error {
 		s.mu.Unlock()
 	}
 	s.mu.Lock()
-	s.homeless = homeless
+	s.homeless = len(homeless)
+	maps.Copy(s.unsettled, homeless)
 	s.mu.Unlock()
 	return nil
 }
@@ -235,21 +266,33 @@ func set(names []string) map[string]bool {
 	return s
 }
 
-// placed returns all containers with their places.
-func (s *Scheduler) placed(r records.Reader) (all []plan.Placed) {
+// takeUnsettled returns the containers that a pass looks at, with their places, and how many others
+// each host has.
+func (s *Scheduler) takeUnsettled() (all []plan.Placed, others map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, c := range s.containers {
-		p := plan.Placed{ID: id, Kind: c.kind, Among: map[string]bool{}}
+	if s.allUnsettled {
+		for id := range s.containers {
+			s.unsettled[id] = true
+		}
+	}
+	others = maps.Clone(s.count)
+	for id := range s.unsettled {
+		if host, ok := s.places[id]; ok {
+			others[host]--
+		}
+		c, ok := s.containers[id]
+		if !ok {
+			continue // deleted
+		}
+		p := plan.Placed{ID: id, Kind: c.kind, Among: map[string]bool{}, Host: s.places[id]}
 		for host := range s.groups[c.portGroup] {
 			p.Among[host] = true
 		}
-		if b, ok := schema.ContainerBindings.Peek(r, id); ok {
-			p.Host = b.HostID
-		}
 		all = append(all, p)
 	}
-	return all
+	s.unsettled, s.allUnsettled = map[string]bool{}, false
+	return all, others
 }
 
 // errMoved reports that a container is not where the decision found it.

@@ -54,13 +54,16 @@ func (s *site) server() (scheduler *Scheduler, stop func()) {
 }
 
 // host reports a live host that runs containers, until its lease is revoked.
-func (s *site) host(id string) (lease store.Lease) {
+func (s *site) host(id string) (lease store.Lease) { return s.limitedHost(id, 0) }
+
+// limitedHost is host with a limit of containers.
+func (s *site) limitedHost(id string, limit int) (lease store.Lease) {
 	s.t.Helper()
 	lease, err := s.st.Grant(s.t.Context(), time.Hour)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	alive, runs := &topology.HostState{HostID: id}, &topology.ContainerHost{HostID: id, Kinds: []string{topology.ContainerHAProxy, topology.ContainerBGP}, Weight: 1}
+	alive, runs := &topology.HostState{HostID: id}, &topology.ContainerHost{HostID: id, Kinds: []string{topology.ContainerHAProxy, topology.ContainerBGP}, Weight: 1, Limit: limit}
 	var ops []store.Op
 	for key, record := range map[string]any{schema.HostStates.KeyOf(alive): alive, schema.ContainerHosts.KeyOf(runs): runs} {
 		value, err := json.Marshal(record)
@@ -220,4 +223,18 @@ func TestSchedulerWithoutHosts(t *testing.T) {
 	s.waitAt("1", "")
 	s.host("b")
 	s.waitAt("1", "b")
+}
+
+// TestSchedulerLimit: a container for which there was no room gets a host when another goes.
+func TestSchedulerLimit(t *testing.T) {
+	s := newSite(t)
+	s.server()
+	s.limitedHost("a", 1)
+	s.container("1", "")
+	s.waitAt("1", "a")
+	s.container("22", "")
+	s.container("333", "")
+	s.update(func(tx *records.Tx) error { return schema.Bundles.Delete(tx, schema.ContainerBundleID("1")) })
+	s.waitAt("22", "a")
+	s.waitAt("333", "")
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -26,11 +27,15 @@ type Placed struct {
 // Move gives a container another host, "" for none.
 type Move struct{ ContainerID, From, To string }
 
-// Place returns the moves after which each container is on an eligible host, if there is one. A
-// container stays where it is while its host is eligible. Others go to the host with the fewest
-// containers for its weight, of equals to that with the lowest id.
-func Place(hosts []Host, containers []Placed) (moves []Move) {
-	count := map[string]int{}
+// Place returns the moves after which each of these containers is on an eligible host, if there is
+// one. A container stays where it is while its host is eligible. Others go to the host with the
+// fewest containers for its weight, of equals to that with the lowest id. others counts, by host,
+// the containers that stay there and are not among these.
+func Place(hosts []Host, containers []Placed, others map[string]int) (moves []Move) {
+	count := maps.Clone(others)
+	if count == nil {
+		count = map[string]int{}
+	}
 	byID := make(map[string]*Host, len(hosts))
 	for i := range hosts {
 		byID[hosts[i].ID] = &hosts[i]

@@ -50,9 +50,19 @@ func TestPlace(t *testing.T) {
 		{"without the program, where nobody has it", []Host{lacking}, []Placed{homeless("1"), on("2", "c")}, []Move{{"1", "", "c"}}},
 		{"to one with the program", []Host{lacking, able("a", 1, 0)}, []Placed{on("1", "c"), homeless("2")}, []Move{{"1", "c", "a"}, {"2", "", "a"}}},
 	} {
-		if got := Place(c.hosts, c.containers); !reflect.DeepEqual(got, c.want) {
+		if got := Place(c.hosts, c.containers, nil); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: moves %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestPlaceBesideOthers: containers that are not among those to place count for weights and limits.
+func TestPlaceBesideOthers(t *testing.T) {
+	hosts := []Host{{ID: "a", Weight: 1, Able: kinds("K")}, {ID: "b", Weight: 1, Limit: 2, Able: kinds("K")}}
+	two := []Placed{{ID: "1", Kind: "K"}, {ID: "2", Kind: "K"}}
+	want := []Move{{"1", "", "b"}, {"2", "", "a"}} // then b is full
+	if got := Place(hosts, two, map[string]int{"a": 9, "b": 1}); !reflect.DeepEqual(got, want) {
+		t.Errorf("moves %v, want %v", got, want)
 	}
 }
 
@@ -75,7 +85,7 @@ func TestPlaceSettles(t *testing.T) {
 			containers = append(containers, Placed{ID: fmt.Sprint(i), Kind: "K", Host: rapid.SampledFrom([]string{"", "h0", "h1", "gone"}).Draw(t, "at")})
 		}
 		given := map[string]bool{}
-		for _, m := range Place(hosts, containers) {
+		for _, m := range Place(hosts, containers, nil) {
 			for i := range containers {
 				if containers[i].ID == m.ContainerID {
 					containers[i].Host = m.To
@@ -83,7 +93,7 @@ func TestPlaceSettles(t *testing.T) {
 				}
 			}
 		}
-		if again := Place(hosts, containers); len(again) > 0 {
+		if again := Place(hosts, containers, nil); len(again) > 0 {
 			t.Fatalf("moves again: %v", again)
 		}
 		for _, h := range hosts {
