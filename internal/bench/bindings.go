@@ -29,7 +29,7 @@ func (b *bench) bindings(ctx context.Context, x *balancing) error {
 		return err
 	}
 	b.add(measure{Name: "memory of a binding: agent and kernel's copy", Got: inAgent + inKernel, Unit: "bytes", Goal: atMost(400),
-		Beside: fmt.Sprintf("%.0f + %.0f, as the kernel counts", inAgent, inKernel)})
+		Beside: fmt.Sprintf("%.1f + %.1f, as the kernel counts", inAgent, inKernel)})
 	return nil
 }
 
