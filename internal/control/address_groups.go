@@ -22,7 +22,7 @@ type addressGroups struct {
 
 func newAddressGroups(s *Service) *resource[neutron.AddressGroup, neutron.AddressGroupView] {
 	return shareable(&resource[neutron.AddressGroup, neutron.AddressGroupView]{
-		Service: s, name: neutron.AddressGroups, make: (*operation).createAddressGroup, refusal: (*operation).hideSharedGroup,
+		service: s, name: neutron.AddressGroups, make: (*operation).createAddressGroup, refusal: (*operation).hideSharedGroup,
 		finder:     ownAndGranted(schema.AddressGroups, neutron.AddressGroups),
 		standard:   func(g *neutron.AddressGroup) *neutron.Standard { return &g.Standard },
 		attributes: func(o *neutron.AddressGroupView) *neutron.Standard { return &o.Standard },
@@ -112,7 +112,7 @@ func (s *Service) RemoveAddresses(ctx context.Context, c neutron.Caller, id stri
 
 func (s addressGroups) changeMembers(ctx context.Context, c neutron.Caller, id string, addresses []netip.Prefix, add bool) (*neutron.AddressGroupView, error) {
 	pending := false
-	v, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.AddressGroupView, error) {
+	v, err := transact(ctx, s.service, c, func(o *operation) (*neutron.AddressGroupView, error) {
 		g, err := s.toChange(o, id, neutron.Update, nil, nil)
 		if err != nil {
 			return nil, err
@@ -130,7 +130,7 @@ func (s addressGroups) changeMembers(ctx context.Context, c neutron.Caller, id s
 		return s.answerTo(o.tx, c, changed, neutron.Query{}), nil
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeriveAddressGroup, id)
+		s.service.carryOut(ctx, workDeriveAddressGroup, id)
 	}
 	return v, err
 }

@@ -137,11 +137,11 @@ func (s schedule[T, V]) list(ctx context.Context, c neutron.Caller, agentID stri
 	if err := neutron.AuthorizeAdmin(c, s.listRule); err != nil {
 		return nil, err
 	}
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a, err := agents{s.Service}.find(snap, c, agentID)
+	a, err := agents{s.service}.find(snap, c, agentID)
 	if err != nil || a.function != s.function {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s schedule[T, V]) agents(ctx context.Context, c neutron.Caller, id string)
 	if err := neutron.AuthorizeAdmin(c, s.agentsRule); err != nil {
 		return nil, err
 	}
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -178,12 +178,12 @@ func (s schedule[T, V]) agents(ctx context.Context, c neutron.Caller, id string)
 			found = append(found, agent{id: schema.AgentID(h.ID, s.function), host: h, function: s.function})
 		}
 	}
-	return slices.Collect(agents{s.Service}.answers(snap, found)), nil
+	return slices.Collect(agents{s.service}.answers(snap, found)), nil
 }
 
 // add gives an object to an agent.
 func (s schedule[T, V]) add(ctx context.Context, c neutron.Caller, agentID, id string) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		a, object, err := s.inTransaction(o, s.addRule, agentID, id)
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ func (s schedule[T, V]) add(ctx context.Context, c neutron.Caller, agentID, id s
 
 // removeFrom takes an object away from an agent.
 func (s schedule[T, V]) removeFrom(ctx context.Context, c neutron.Caller, agentID, id string) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		a, object, err := s.inTransaction(o, s.removeRule, agentID, id)
 		if err != nil {
 			return err
@@ -250,6 +250,6 @@ func (s schedule[T, V]) inTransaction(o *operation, rule, agentID, id string) (a
 	if err != nil {
 		return agent{}, nil, s.name.NotFound(id)
 	}
-	a, err := agents{s.Service}.find(o.tx, o.caller, agentID)
+	a, err := agents{s.service}.find(o.tx, o.caller, agentID)
 	return a, object, err
 }

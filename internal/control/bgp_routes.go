@@ -20,7 +20,7 @@ import (
 // A speaker without a router or without peers announces nothing yet. Its routes are those that a
 // speaker of its gateway networks has in the reference.
 func (s bgpSpeakers) advertisedRoutes(ctx context.Context, c neutron.Caller, id string) ([]neutron.BGPRoute, error) {
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (o *operation) createGroupRule(_ context.Context, v neutron.Values) (*neutr
 // update changes a rule, and the chains of the policies that have it: with many of them in steps.
 func (s groupRules) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallGroupRuleView, error) {
 	var pending bool
-	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallGroupRuleView, error) {
+	view, err := transact(ctx, s.service, c, func(o *operation) (*neutron.FirewallGroupRuleView, error) {
 		pending = false
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -54,7 +54,7 @@ func (s groupRules) update(ctx context.Context, c neutron.Caller, id string, v n
 		return groupRuleView(o.tx, &r), err
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeriveGroupRule, id)
+		s.service.carryOut(ctx, workDeriveGroupRule, id)
 	}
 	return view, err
 }
@@ -75,7 +75,7 @@ func (o *operation) checkRuleUnshared(r *neutron.FirewallRule, policies []string
 
 // delete deletes a rule that is in no policy.
 func (s groupRules) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *Service) RemoveGroupRule(ctx context.Context, c neutron.Caller, policy,
 // change lets f change a policy as a request with values v wants, and stores it.
 func (s groupPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -190,7 +190,7 @@ func (s groupPolicies) change(ctx context.Context, c neutron.Caller, id string, 
 
 // delete deletes a policy that no group has. Its rules stay.
 func (s groupPolicies) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ type (
 
 func newFirewallGroups(s *Service) *resource[neutron.FirewallGroup, neutron.FirewallGroupView] {
 	return &resource[neutron.FirewallGroup, neutron.FirewallGroupView]{
-		Service: s, name: neutron.FirewallGroups, prepare: (*operation).makeDefaultFirewallGroups, make: (*operation).createFirewallGroup,
+		service: s, name: neutron.FirewallGroups, prepare: (*operation).makeDefaultFirewallGroups, make: (*operation).createFirewallGroup,
 		finder:     ownAndShared(schema.FirewallGroups),
 		standard:   func(g *neutron.FirewallGroup) *neutron.Standard { return &g.Standard },
 		attributes: func(o *neutron.FirewallGroupView) *neutron.Standard { return &o.Standard },
@@ -45,7 +45,7 @@ func newGroupPolicies(s *Service) *resource[neutron.FirewallPolicy, neutron.Fire
 
 func newGroupRules(s *Service) *resource[neutron.FirewallRule, neutron.FirewallGroupRuleView] {
 	return &resource[neutron.FirewallRule, neutron.FirewallGroupRuleView]{
-		Service: s, name: neutron.FirewallGroupRules, make: (*operation).createGroupRule, finder: ownAndShared(schema.FirewallGroupRules),
+		service: s, name: neutron.FirewallGroupRules, make: (*operation).createGroupRule, finder: ownAndShared(schema.FirewallGroupRules),
 		standard:   func(r *neutron.FirewallRule) *neutron.Standard { return &r.Standard },
 		attributes: func(o *neutron.FirewallGroupRuleView) *neutron.Standard { return &o.Standard },
 		owner: func(_ records.Reader, r *neutron.FirewallRule) (neutron.Owner, bool) {
@@ -84,7 +84,7 @@ func (s *Service) FirewallGroupRules() Operations[neutron.FirewallGroupRuleView]
 }
 
 func (s firewallGroups) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.FirewallGroupView], error) {
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +95,11 @@ func (s firewallGroups) list(ctx context.Context, c neutron.Caller, q neutron.Qu
 	if project == "" || !c.Owns(project) || hasDefaultFirewallGroup(snap, project) {
 		return s.in(snap, c, q), nil
 	}
-	err = perform(ctx, s.Service, c, func(o *operation) error { return o.makeDefaultFirewallGroup(project) })
+	err = perform(ctx, s.service, c, func(o *operation) error { return o.makeDefaultFirewallGroup(project) })
 	if err != nil {
 		return nil, err
 	}
-	if snap, err = s.view(ctx); err != nil {
+	if snap, err = s.service.view(ctx); err != nil {
 		return nil, err
 	}
 	return s.in(snap, c, q), nil

@@ -59,7 +59,7 @@ func checkDefaultFirewallGroup(c neutron.Caller, old *neutron.FirewallGroup, v n
 
 // delete deletes a firewall group that is not active.
 func (s firewallGroups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		g, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
 		switch {
 		case err != nil:

@@ -19,7 +19,7 @@ type loggingResources struct {
 func newLoggingResources(s *Service) *resource[neutron.LoggingResource, neutron.LoggingResourceView] {
 	t := schema.LoggingResources
 	return &resource[neutron.LoggingResource, neutron.LoggingResourceView]{
-		Service: s, name: neutron.LoggingResources, make: (*operation).createLoggingResource,
+		service: s, name: neutron.LoggingResources, make: (*operation).createLoggingResource,
 		finder:     ofProject(t, byName(t), byProject(t)),
 		standard:   func(x *neutron.LoggingResource) *neutron.Standard { return &x.Standard },
 		attributes: func(v *neutron.LoggingResourceView) *neutron.Standard { return &v.Standard },

@@ -132,7 +132,7 @@ func (s *Service) RemoveFirewallRule(ctx context.Context, c neutron.Caller, poli
 func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
 	var pending bool
-	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
+	view, err := transact(ctx, s.service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
 		pending = false
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -147,14 +147,14 @@ func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id strin
 		})
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeriveFirewalls, id)
+		s.service.carryOut(ctx, workDeriveFirewalls, id)
 	}
 	return view, err
 }
 
 // delete deletes a policy that no firewall has. Its rules stay.
 func (s firewallPolicies) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return err
 		}

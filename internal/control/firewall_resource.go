@@ -34,7 +34,7 @@ func ownAndShared[T any](t *records.Table[T]) finder[T] {
 
 func newFirewallRules(s *Service) *resource[neutron.FirewallRule, neutron.FirewallRuleView] {
 	return &resource[neutron.FirewallRule, neutron.FirewallRuleView]{
-		Service: s, name: neutron.FirewallRules, make: (*operation).createFirewallRule, finder: ownAndShared(schema.FirewallRules),
+		service: s, name: neutron.FirewallRules, make: (*operation).createFirewallRule, finder: ownAndShared(schema.FirewallRules),
 		standard:   func(r *neutron.FirewallRule) *neutron.Standard { return &r.Standard },
 		attributes: func(o *neutron.FirewallRuleView) *neutron.Standard { return &o.Standard },
 		owner: func(_ records.Reader, r *neutron.FirewallRule) (neutron.Owner, bool) {
@@ -51,7 +51,7 @@ func newFirewallRules(s *Service) *resource[neutron.FirewallRule, neutron.Firewa
 
 func newFirewallPolicies(s *Service) *resource[neutron.FirewallPolicy, neutron.FirewallPolicyView] {
 	return &resource[neutron.FirewallPolicy, neutron.FirewallPolicyView]{
-		Service: s, name: neutron.FirewallPolicies, make: (*operation).createFirewallPolicy, finder: ownAndShared(schema.FirewallPolicies),
+		service: s, name: neutron.FirewallPolicies, make: (*operation).createFirewallPolicy, finder: ownAndShared(schema.FirewallPolicies),
 		standard:   func(p *neutron.FirewallPolicy) *neutron.Standard { return &p.Standard },
 		attributes: func(o *neutron.FirewallPolicyView) *neutron.Standard { return &o.Standard },
 		owner: func(_ records.Reader, p *neutron.FirewallPolicy) (neutron.Owner, bool) {
@@ -66,7 +66,7 @@ func newFirewallPolicies(s *Service) *resource[neutron.FirewallPolicy, neutron.F
 func newFirewalls(s *Service) *resource[neutron.Firewall, neutron.FirewallView] {
 	t := schema.Firewalls
 	return &resource[neutron.Firewall, neutron.FirewallView]{
-		Service: s, name: neutron.Firewalls, make: (*operation).createFirewall,
+		service: s, name: neutron.Firewalls, make: (*operation).createFirewall,
 		finder: ofProject(t,
 			byName(t),
 			byProject(t)),

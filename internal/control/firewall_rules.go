@@ -21,7 +21,7 @@ func (o *operation) createFirewallRule(_ context.Context, v neutron.Values) (*ne
 // update changes a rule, and the firewalls that apply it: with many of them in steps.
 func (s firewallRules) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallRuleView, error) {
 	var pending string
-	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallRuleView, error) {
+	view, err := transact(ctx, s.service, c, func(o *operation) (*neutron.FirewallRuleView, error) {
 		pending = ""
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -56,7 +56,7 @@ func (s firewallRules) update(ctx context.Context, c neutron.Caller, id string, 
 		return firewallRuleView(o.tx, &r), err
 	})
 	if pending != "" && err == nil {
-		s.carryOut(ctx, workDeriveFirewalls, pending)
+		s.service.carryOut(ctx, workDeriveFirewalls, pending)
 	}
 	return view, err
 }

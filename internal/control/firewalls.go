@@ -35,7 +35,7 @@ func (o *operation) createFirewall(ctx context.Context, v neutron.Values) (*neut
 // update changes a firewall. Callers in this process may set last_router, whether its last router
 // leaves, instead of leaving that to router_ids.
 func (s firewalls) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.FirewallView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err

@@ -14,7 +14,7 @@ type floatingIPs struct {
 func newFloatingIPs(s *Service) *resource[neutron.FloatingIP, neutron.FloatingIPView] {
 	t := schema.FloatingIPs
 	return &resource[neutron.FloatingIP, neutron.FloatingIPView]{
-		Service: s, name: neutron.FloatingIPs, make: (*operation).createFloatingIP,
+		service: s, name: neutron.FloatingIPs, make: (*operation).createFloatingIP,
 		finder: ofProject(t,
 			by(t, "ip_address", func(q *neutron.Query) []string { return q.FloatingIPs }),
 			by(t, "port", func(q *neutron.Query) []string { return q.PortIDs }),

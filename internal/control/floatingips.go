@@ -89,7 +89,7 @@ func (o *operation) floatingPort(ctx context.Context, f *neutron.FloatingIP, v n
 // update changes a floating IP. Without port_id its association stays, but an update of nothing
 // takes it from its port, as in the reference.
 func (s floatingIPs) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FloatingIPView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FloatingIPView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.FloatingIPView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -103,19 +103,19 @@ func (s floatingIPs) update(ctx context.Context, c neutron.Caller, id string, v 
 			return nil, err
 		}
 		if reflect.DeepEqual(&f, old) {
-			return s.floatingIPView(o.tx, old), nil
+			return s.service.floatingIPView(o.tx, old), nil
 		}
 		o.bump(&f.Standard)
 		if err := o.putFloatingIP(&f); err != nil {
 			return nil, err
 		}
-		return s.floatingIPView(o.tx, &f), nil
+		return s.service.floatingIPView(o.tx, &f), nil
 	})
 }
 
 // delete deletes a floating IP with the port that holds its address.
 func (s floatingIPs) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		f, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ type gatewayDevices struct {
 func newGatewayDevices(s *Service) *resource[neutron.GatewayDevice, neutron.GatewayDeviceView] {
 	t := schema.GatewayDevices
 	return &resource[neutron.GatewayDevice, neutron.GatewayDeviceView]{
-		Service: s, name: neutron.GatewayDevices, make: (*operation).createGatewayDevice,
+		service: s, name: neutron.GatewayDevices, make: (*operation).createGatewayDevice,
 		finder:     forAdmins(t, byName(t), byProject(t)),
 		standard:   func(d *neutron.GatewayDevice) *neutron.Standard { return &d.Standard },
 		attributes: func(v *neutron.GatewayDeviceView) *neutron.Standard { return &v.Standard },

@@ -70,7 +70,7 @@ func findDefaultGroup(r records.Reader, project string) *neutron.SecurityGroup {
 
 // update changes a group. A default group keeps its name; stateful is fixed while ports use it.
 func (s groups) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.SecurityGroupView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.SecurityGroupView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -99,7 +99,7 @@ func (s groups) update(ctx context.Context, c neutron.Caller, id string, v neutr
 
 // delete deletes a group without ports, and rules that name it, in steps if there are many.
 func (s groups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
+	pending, err := transact(ctx, s.service, c, func(o *operation) (pending bool, err error) {
 		g, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return false, err
@@ -127,7 +127,7 @@ func (s groups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch
 		return false, err
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeleteGroup, id)
+		s.service.carryOut(ctx, workDeleteGroup, id)
 	}
 	return err
 }

@@ -29,30 +29,30 @@ func (s *Service) LoadBalancing() *LoadBalancing {
 	return &LoadBalancing{
 		Service: s,
 		balancers: lbResource[neutron.LoadBalancer, neutron.LoadBalancerView]{
-			Service: s, name: neutron.NameLoadBalancer, kind: "loadbalancer", table: schema.LoadBalancers, view: loadBalancerView,
+			service: s, name: neutron.NameLoadBalancer, kind: "loadbalancer", table: schema.LoadBalancers, view: loadBalancerView,
 			standard: func(b *neutron.LoadBalancer) *neutron.Standard { return &b.Standard },
 		},
 		listeners: lbResource[neutron.Listener, neutron.ListenerView]{
-			Service: s, name: neutron.NameListener, kind: "listener", table: schema.Listeners, view: listenerView,
+			service: s, name: neutron.NameListener, kind: "listener", table: schema.Listeners, view: listenerView,
 			standard: func(l *neutron.Listener) *neutron.Standard { return &l.Standard },
 		},
 		pools: lbResource[neutron.LBPool, neutron.LBPoolView]{
-			Service: s, name: neutron.NamePool, kind: "pool", table: schema.LBPools, view: lbPoolView,
+			service: s, name: neutron.NamePool, kind: "pool", table: schema.LBPools, view: lbPoolView,
 			standard: func(p *neutron.LBPool) *neutron.Standard { return &p.Standard },
 			v1:       (*neutron.LBPool).V1,
 		},
 		members: lbResource[neutron.LBMember, neutron.LBMemberView]{
-			Service: s, name: neutron.NameMember, kind: "member", table: schema.LBMembers, view: lbMemberView,
+			service: s, name: neutron.NameMember, kind: "member", table: schema.LBMembers, view: lbMemberView,
 			standard: func(m *neutron.LBMember) *neutron.Standard { return &m.Standard },
 			v1:       func(m *neutron.LBMember) bool { return m.V1 },
 		},
 		monitors: lbResource[neutron.HealthMonitor, neutron.HealthMonitorView]{
-			Service: s, name: neutron.NameHealthMonitor, kind: "healthmonitor", table: schema.HealthMonitors, view: healthMonitorView,
+			service: s, name: neutron.NameHealthMonitor, kind: "healthmonitor", table: schema.HealthMonitors, view: healthMonitorView,
 			standard: func(m *neutron.HealthMonitor) *neutron.Standard { return &m.Standard },
 			v1:       func(m *neutron.HealthMonitor) bool { return m.V1 },
 		},
 		vips: lbResource[neutron.VIP, neutron.VIPView]{
-			Service: s, name: "Vip", kind: "vip", table: schema.VIPs, view: vipView, ofV1: true, v1Name: neutron.VIPs,
+			service: s, name: "Vip", kind: "vip", table: schema.VIPs, view: vipView, ofV1: true, v1Name: neutron.VIPs,
 			standard: func(v *neutron.VIP) *neutron.Standard { return &v.Standard },
 			v1:       func(*neutron.VIP) bool { return true },
 		},
@@ -72,7 +72,7 @@ func (s *Service) LoadBalancingV1() *LoadBalancingV1 {
 // lbResource implements what all kinds of objects of load balancing have in common, for objects T
 // shown as V.
 type lbResource[T, V any] struct {
-	*Service
+	service    *Service
 	name, kind string // in texts, and in the names of rights
 	table      *records.Table[T]
 	standard   func(*T) *neutron.Standard
@@ -134,7 +134,7 @@ func (res *lbResource[T, V]) authorize(c neutron.Caller, action, project string)
 
 // show answers an object that the caller may see.
 func (res *lbResource[T, V]) show(ctx context.Context, c neutron.Caller, id string) (*V, error) {
-	snap, err := res.Service.view(ctx)
+	snap, err := res.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (res *lbResource[T, V]) show(ctx context.Context, c neutron.Caller, id stri
 // list answers the objects that the caller may see, of those that the query asks for by ids or
 // projects.
 func (res *lbResource[T, V]) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*V], error) {
-	snap, err := res.Service.view(ctx)
+	snap, err := res.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (res *lbResource[T, V]) candidates(r records.Reader, c neutron.Caller, q ne
 
 // create makes objects of a request, all or none, and answers them.
 func (res *lbResource[T, V]) create(ctx context.Context, c neutron.Caller, vs []neutron.Values, one func(*operation, neutron.Values) (*V, error), id func(*V) string) ([]*V, error) {
-	return createAll(ctx, res.Service, c, id, func(o *operation) ([]*V, error) {
+	return createAll(ctx, res.service, c, id, func(o *operation) ([]*V, error) {
 		made := make([]*V, len(vs))
 		for i, v := range vs {
 			var err error
@@ -202,7 +202,7 @@ func (res *lbResource[T, V]) create(ctx context.Context, c neutron.Caller, vs []
 // moves updated_at.
 func (res *lbResource[T, V]) modify(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	set func(o *operation, changed, old *T) error, put func(o *operation, changed *T) error) (*V, error) {
-	return transact(ctx, res.Service, c, func(o *operation) (*V, error) {
+	return transact(ctx, res.service, c, func(o *operation) (*V, error) {
 		old, err := res.toChange(o, id, "update")
 		if err != nil {
 			return nil, err
@@ -227,7 +227,7 @@ func (res *lbResource[T, V]) modify(ctx context.Context, c neutron.Caller, id st
 
 // remove deletes an object as a request wants.
 func (res *lbResource[T, V]) remove(ctx context.Context, c neutron.Caller, id string, ifMatch *int64, drop func(o *operation, object *T) error) error {
-	return perform(ctx, res.Service, c, func(o *operation) error {
+	return perform(ctx, res.service, c, func(o *operation) error {
 		object, err := res.toChange(o, id, "delete")
 		if err != nil {
 			return err
@@ -249,7 +249,7 @@ func (res *lbResource[T, V]) removeMuch(ctx context.Context, c neutron.Caller, i
 		return err
 	})
 	if pending && err == nil {
-		res.Service.carryOut(ctx, work, id)
+		res.service.carryOut(ctx, work, id)
 	}
 	return err
 }

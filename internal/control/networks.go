@@ -18,7 +18,7 @@ import (
 func (s networks) create(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
 	made, err := s.resource.create(ctx, c, vs)
 	if slices.ContainsFunc(made, func(n *neutron.NetworkView) bool { return n.Routed() }) {
-		s.carryOut(ctx, workDeriveProfiles, allGroups)
+		s.service.carryOut(ctx, workDeriveProfiles, allGroups)
 	}
 	return made, err
 }
@@ -71,7 +71,7 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 // update changes a network. DHCP hands out a new MTU.
 func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
 	var later networkWork
-	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.NetworkView, error) {
+	view, err := transact(ctx, s.service, c, func(o *operation) (*neutron.NetworkView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -109,13 +109,13 @@ func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neu
 		return nil, err
 	}
 	if later.endpoints {
-		s.carryOut(ctx, workDeriveEndpoints, id)
+		s.service.carryOut(ctx, workDeriveEndpoints, id)
 	}
 	if later.ports {
-		s.carryOut(ctx, workDerivePorts, id)
+		s.service.carryOut(ctx, workDerivePorts, id)
 	}
 	for _, subnet := range slices.Concat(later.uplinks, later.gateways) {
-		s.carryOut(ctx, workDeriveRouterPorts, subnet)
+		s.service.carryOut(ctx, workDeriveRouterPorts, subnet)
 	}
 	return view, nil
 }
@@ -229,11 +229,11 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 // delete deletes a network with its subnets, the server's own ports and floating IPs that have no
 // port; other ports refuse. One of many ports is deleted in steps.
 func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
+	pending, err := transact(ctx, s.service, c, func(o *operation) (pending bool, err error) {
 		return s.remove(o, id, ifMatch)
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeleteNetwork, id)
+		s.service.carryOut(ctx, workDeleteNetwork, id)
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func (b portBindings) notFound(host string) error {
 
 // read returns the port and the snapshot it is in.
 func (b portBindings) read(ctx context.Context, c neutron.Caller) (*records.Snap, *neutron.Port, error) {
-	snap, err := b.view(ctx)
+	snap, err := b.service.view(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +123,7 @@ func indexOfBinding(p *neutron.Port, host string) int {
 func bindingActiveOn(p *neutron.Port, host string) bool { return !p.BindingDeleted && p.HostID == host }
 
 func (b portBindings) active(r records.Reader, p *neutron.Port) *neutron.PortBindingView {
-	v := b.portView(r, p)
+	v := b.service.portView(r, p)
 	return &neutron.PortBindingView{
 		PortBinding: activeBinding(p), Status: bindingActive, VIFType: v.VIFType, VIFDetails: v.VIFDetails,
 	}
@@ -135,7 +135,7 @@ func activeBinding(p *neutron.Port) neutron.PortBinding {
 }
 
 func (b portBindings) inactive(r records.Reader, p *neutron.Port, o neutron.PortBinding) *neutron.PortBindingView {
-	v := &neutron.PortBindingView{PortBinding: o, Status: bindingInactive, VIFType: vifUnbound, VIFDetails: b.vifNone}
+	v := &neutron.PortBindingView{PortBinding: o, Status: bindingInactive, VIFType: vifUnbound, VIFDetails: b.service.vifNone}
 	if o.Deactivated {
 		return v
 	}
@@ -143,9 +143,9 @@ func (b portBindings) inactive(r records.Reader, p *neutron.Port, o neutron.Port
 		v.VIFType = vifFailed
 		return v
 	}
-	v.VIFType, v.VIFDetails = vifTap, b.vifOverlay
-	if b.onRouted(r, p) {
-		v.VIFDetails = b.vifRouted
+	v.VIFType, v.VIFDetails = vifTap, b.service.vifOverlay
+	if b.service.onRouted(r, p) {
+		v.VIFDetails = b.service.vifRouted
 	}
 	return v
 }
@@ -154,7 +154,7 @@ func (b portBindings) inactive(r records.Reader, p *neutron.Port, o neutron.Port
 // the binding it is about.
 func (b portBindings) edit(ctx context.Context, c neutron.Caller, ifMatch *int64,
 	change func(o *operation, p *neutron.Port) (view func() *neutron.PortBindingView, err error)) (*neutron.PortBindingView, error) {
-	return transact(ctx, b.Service, c, func(o *operation) (*neutron.PortBindingView, error) {
+	return transact(ctx, b.service, c, func(o *operation) (*neutron.PortBindingView, error) {
 		old, _, err := b.inTransaction(o, b.id)
 		if err != nil {
 			return nil, err

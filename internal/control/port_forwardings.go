@@ -17,7 +17,7 @@ import (
 func newPortForwardings(s *Service) *resource[neutron.PortForwarding, neutron.PortForwarding] {
 	t := schema.PortForwardings
 	return &resource[neutron.PortForwarding, neutron.PortForwarding]{
-		Service: s, name: neutron.PortForwardings,
+		service: s, name: neutron.PortForwardings,
 		finder: finder[neutron.PortForwarding]{table: t, criteria: []criterion[neutron.PortForwarding]{
 			byOwnID(t),
 		}},
@@ -42,12 +42,12 @@ type portForwardings struct {
 
 // read returns a snapshot in which the caller sees the floating IP.
 func (p portForwardings) read(ctx context.Context, c neutron.Caller) (*records.Snap, error) {
-	snap, err := p.view(ctx)
+	snap, err := p.service.view(ctx)
 	if err != nil || p.of == "" {
 		return snap, err
 	}
 	f, ok := schema.FloatingIPs.Peek(snap, p.of)
-	if !ok || !p.floatingIPs.sees(snap, c, f) {
+	if !ok || !p.service.floatingIPs.sees(snap, c, f) {
 		return nil, neutron.FloatingIPs.NotFound(p.of)
 	}
 	return snap, nil
@@ -87,7 +87,7 @@ func (p portForwardings) list(ctx context.Context, c neutron.Caller, q neutron.Q
 // create makes forwardings, all or none.
 func (p portForwardings) create(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.PortForwarding, error) {
 	id := func(x *neutron.PortForwarding) string { return x.ID }
-	return createAll(ctx, p.Service, c, id, func(o *operation) ([]*neutron.PortForwarding, error) {
+	return createAll(ctx, p.service, c, id, func(o *operation) ([]*neutron.PortForwarding, error) {
 		var made []*neutron.PortForwarding
 		for _, v := range vs {
 			x, err := p.createOne(o, v)
@@ -112,7 +112,7 @@ func (p portForwardings) createOne(o *operation, v neutron.Values) (*neutron.Por
 	x := &neutron.PortForwarding{Standard: o.standard(v, 0), FloatingIPID: f.ID}
 	x.ProjectID = f.ProjectID
 	applyForwarding(x, v)
-	if _, _, err := p.ports.inTransaction(o, x.InternalPortID); err != nil {
+	if _, _, err := p.service.ports.inTransaction(o, x.InternalPortID); err != nil {
 		return nil, err
 	}
 	if err := o.checkForwarding(x, f); err != nil {
@@ -132,7 +132,7 @@ func (p portForwardings) createOne(o *operation, v neutron.Values) (*neutron.Por
 // floatingIP returns a copy of the floating IP of a forwarding that the caller wants to change. Its
 // forwardings do not change meanwhile, as each change of one is one of the floating IP.
 func (p portForwardings) floatingIP(o *operation, id string, op neutron.Op) (*neutron.FloatingIP, error) {
-	f, owner, err := p.floatingIPs.inTransaction(o, id)
+	f, owner, err := p.service.floatingIPs.inTransaction(o, id)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (o *operation) putForwarding(x *neutron.PortForwarding, f *neutron.Floating
 
 // update changes a forwarding.
 func (p portForwardings) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortForwarding, error) {
-	return transact(ctx, p.Service, c, func(o *operation) (*neutron.PortForwarding, error) {
+	return transact(ctx, p.service, c, func(o *operation) (*neutron.PortForwarding, error) {
 		old, f, err := p.toChange(o, id, neutron.Update, ifMatch)
 		if err != nil {
 			return nil, err
@@ -179,7 +179,7 @@ func (p portForwardings) update(ctx context.Context, c neutron.Caller, id string
 			return old, nil
 		}
 		if x.InternalPortID != old.InternalPortID {
-			if _, _, err := p.ports.inTransaction(o, x.InternalPortID); err != nil {
+			if _, _, err := p.service.ports.inTransaction(o, x.InternalPortID); err != nil {
 				return nil, err
 			}
 		}
@@ -214,7 +214,7 @@ func (p portForwardings) toChange(o *operation, id string, op neutron.Op, ifMatc
 }
 
 func (p portForwardings) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, p.Service, c, func(o *operation) error {
+	return perform(ctx, p.service, c, func(o *operation) error {
 		x, f, err := p.toChange(o, id, neutron.Delete, ifMatch)
 		if err != nil {
 			return err

@@ -181,7 +181,7 @@ func mergeDHCPOpts(had []neutron.DHCPOpt, changes []neutron.DHCPOptChange) []neu
 
 // update changes a port.
 func (s ports) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.PortView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.PortView, error) {
 		old, n, err := o.portToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -194,13 +194,13 @@ func (s ports) update(ctx context.Context, c neutron.Caller, id string, v neutro
 			return nil, err
 		}
 		if reflect.DeepEqual(&p, old) {
-			return s.portView(o.tx, old), nil
+			return s.service.portView(o.tx, old), nil
 		}
 		o.bump(&p.Standard)
 		if err := o.putPort(&p, n); err != nil {
 			return nil, err
 		}
-		return s.portView(o.tx, &p), nil
+		return s.service.portView(o.tx, &p), nil
 	})
 }
 
@@ -291,7 +291,7 @@ func (e portEdit) applyGroups() error {
 
 // delete deletes a port, unless it is a service's that deletes it itself.
 func (s ports) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		p, n, err := o.portToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err

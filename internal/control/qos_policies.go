@@ -18,7 +18,7 @@ func (o *operation) createQoSPolicy(_ context.Context, v neutron.Values) (*neutr
 
 // update changes a policy, but not its rules.
 func (s qosPolicies) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.QoSPolicyView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.QoSPolicyView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.QoSPolicyView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err

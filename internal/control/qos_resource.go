@@ -13,7 +13,7 @@ type qosPolicies struct {
 
 func newQoSPolicies(s *Service) *resource[neutron.QoSPolicy, neutron.QoSPolicyView] {
 	return shareable(&resource[neutron.QoSPolicy, neutron.QoSPolicyView]{
-		Service: s, name: neutron.QoSPolicies, make: (*operation).createQoSPolicy,
+		service: s, name: neutron.QoSPolicies, make: (*operation).createQoSPolicy,
 		finder:     ownAndGranted(schema.QoSPolicies, neutron.QoSPolicies),
 		standard:   func(p *neutron.QoSPolicy) *neutron.Standard { return &p.Standard },
 		attributes: func(o *neutron.QoSPolicyView) *neutron.Standard { return &o.Standard },

@@ -70,7 +70,7 @@ func (o *operation) putPolicy(p *neutron.RBACPolicy) error {
 
 // update gives a policy another target.
 func (s rbacPolicies) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.RBACPolicy, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.RBACPolicy, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.RBACPolicy, error) {
 		old, t, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil || !v.Has("target_tenant") || v.Text("target_tenant") == old.Target {
 			return old, err
@@ -91,7 +91,7 @@ func (s rbacPolicies) update(ctx context.Context, c neutron.Caller, id string, v
 
 // delete takes back what a policy grants.
 func (s rbacPolicies) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		p, t, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err
@@ -130,7 +130,7 @@ func (s rbacPolicies) find(r records.Reader, c neutron.Caller, id string) *neutr
 }
 
 func (s rbacPolicies) show(ctx context.Context, c neutron.Caller, id string) (*neutron.RBACPolicy, error) {
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (s rbacPolicies) show(ctx context.Context, c neutron.Caller, id string) (*n
 
 // list lists the policies that the caller may see, in order of the API's ids.
 func (s rbacPolicies) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.RBACPolicy], error) {
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 
 // resource implements what all kinds of objects have in common, for objects T shown as V.
 type resource[T, V any] struct {
-	*Service
+	service *Service
 	finder[T]
 	name       neutron.Resource
 	standard   func(o *T) *neutron.Standard
@@ -35,7 +35,7 @@ type resource[T, V any] struct {
 // asStored returns the resource of objects that answers show as they are stored.
 func asStored[T any](s *Service, name neutron.Resource, f finder[T], standard func(o *T) *neutron.Standard,
 	make func(o *operation, ctx context.Context, v neutron.Values) (*T, error)) *resource[T, T] {
-	return &resource[T, T]{Service: s, finder: f, name: name, standard: standard, attributes: standard, make: make,
+	return &resource[T, T]{service: s, finder: f, name: name, standard: standard, attributes: standard, make: make,
 		answer: func(_ records.Reader, o *T, _ neutron.Query) *T { return o }}
 }
 
@@ -72,7 +72,7 @@ func (res *resource[T, V]) answerTo(r records.Reader, c neutron.Caller, o *T, q 
 // create makes objects, all or none, and answers them.
 func (res *resource[T, V]) create(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*V, error) {
 	id := func(o *V) string { return res.attributes(o).ID }
-	return createAll(ctx, res.Service, c, id, func(o *operation) ([]*V, error) {
+	return createAll(ctx, res.service, c, id, func(o *operation) ([]*V, error) {
 		if err := o.authorizeEach(res.name, vs); err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (res *resource[T, V]) create(ctx context.Context, c neutron.Caller, vs []ne
 
 // show answers an object that the caller may see.
 func (res *resource[T, V]) show(ctx context.Context, c neutron.Caller, id string) (*V, error) {
-	snap, err := res.view(ctx)
+	snap, err := res.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (res *resource[T, V]) show(ctx context.Context, c neutron.Caller, id string
 
 // list answers the objects that the caller may see, of those that the query asks for.
 func (res *resource[T, V]) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*V], error) {
-	snap, err := res.view(ctx)
+	snap, err := res.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (res *resource[T, V]) toChange(o *operation, id string, op neutron.Op, v ne
 // objects have are set already, and put stores what differs.
 func (res *resource[T, V]) modify(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	set func(o *operation, changed, old *T) error, put func(o *operation, changed *T) error) (*V, error) {
-	return transact(ctx, res.Service, c, func(o *operation) (*V, error) {
+	return transact(ctx, res.service, c, func(o *operation) (*V, error) {
 		old, err := res.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -178,7 +178,7 @@ func (res *resource[T, V]) modify(ctx context.Context, c neutron.Caller, id stri
 
 // remove deletes an object as a request wants.
 func (res *resource[T, V]) remove(ctx context.Context, c neutron.Caller, id string, ifMatch *int64, drop func(o *operation, object *T) error) error {
-	return perform(ctx, res.Service, c, func(o *operation) error {
+	return perform(ctx, res.service, c, func(o *operation) error {
 		object, err := res.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ type rules struct {
 func newNetworks(s *Service) *resource[neutron.Network, neutron.NetworkView] {
 	t := schema.Networks
 	return &resource[neutron.Network, neutron.NetworkView]{
-		Service: s, name: neutron.Networks, make: (*operation).createNetwork,
+		service: s, name: neutron.Networks, make: (*operation).createNetwork,
 		finder: finder[neutron.Network]{t, []criterion[neutron.Network]{
 			byOwnID(t),
 			byName(t),
@@ -71,7 +71,7 @@ func newSubnets(s *Service) *resource[neutron.Subnet, neutron.SubnetView] {
 		},
 	}
 	return &resource[neutron.Subnet, neutron.SubnetView]{
-		Service: s, name: neutron.Subnets, make: (*operation).createSubnet,
+		service: s, name: neutron.Subnets, make: (*operation).createSubnet,
 		finder: finder[neutron.Subnet]{t, []criterion[neutron.Subnet]{
 			byOwnID(t),
 			by(t, "network", func(q *neutron.Query) []string { return q.NetworkIDs }),
@@ -109,7 +109,7 @@ func onNetworks[T any](t *records.Table[T], r records.Reader, networks iter.Seq[
 func newPorts(s *Service) *resource[neutron.Port, neutron.PortView] {
 	t := schema.Ports
 	return &resource[neutron.Port, neutron.PortView]{
-		Service: s, name: neutron.Ports, make: (*operation).createPort,
+		service: s, name: neutron.Ports, make: (*operation).createPort,
 		finder: finder[neutron.Port]{t, []criterion[neutron.Port]{
 			byOwnID(t),
 			by(t, "mac_address", func(q *neutron.Query) []string { return q.MACAddresses }),
@@ -144,7 +144,7 @@ func newPorts(s *Service) *resource[neutron.Port, neutron.PortView] {
 // list lists the groups that the caller may see. It brings the default group of the project asked
 // about, or else the caller's.
 func (s groups) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupView], error) {
-	snap, err := s.withDefaultGroup(ctx, c, q)
+	snap, err := s.service.withDefaultGroup(ctx, c, q)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (s groups) list(ctx context.Context, c neutron.Caller, q neutron.Query) (it
 func newGroups(s *Service) *resource[neutron.SecurityGroup, neutron.SecurityGroupView] {
 	t := schema.SecurityGroups
 	return shareable(&resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
-		Service: s, name: neutron.SecurityGroups, prepare: (*operation).makeDefaultGroups, make: (*operation).createGroup,
+		service: s, name: neutron.SecurityGroups, prepare: (*operation).makeDefaultGroups, make: (*operation).createGroup,
 		finder: finder[neutron.SecurityGroup]{t, []criterion[neutron.SecurityGroup]{
 			byOwnID(t),
 			byProject(t),

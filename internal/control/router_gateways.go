@@ -51,7 +51,7 @@ func (s routers) removeGateways(ctx context.Context, c neutron.Caller, id string
 // editGateways changes the gateways of a router. limited are requests whose keys need rights.
 func (s routers) editGateways(ctx context.Context, c neutron.Caller, id, action string, limited []*neutron.GatewayRequest,
 	change func(e routerEdit) (changed bool, err error)) (*neutron.RouterView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.RouterView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.RouterView, error) {
 		old, owner, err := s.inTransaction(o, id)
 		if err != nil {
 			return nil, err

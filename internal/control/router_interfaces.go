@@ -13,7 +13,7 @@ import (
 
 // addInterface joins a router with a subnet, by a new port or one that the request names.
 func (s routers) addInterface(ctx context.Context, c neutron.Caller, id string, q neutron.InterfaceRequest) (*neutron.InterfaceView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.InterfaceView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.InterfaceView, error) {
 		old, err := s.routerToActOn(o, id, "add_router_interface")
 		if err != nil {
 			return nil, err
@@ -260,7 +260,7 @@ func interfaceView(r *neutron.Router, p *neutron.Port, subnets []string) *neutro
 
 // removeInterface parts a router from a port, or from one subnet.
 func (s routers) removeInterface(ctx context.Context, c neutron.Caller, id string, q neutron.InterfaceRequest) (*neutron.InterfaceView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.InterfaceView, error) { return s.detach(o, id, q) })
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.InterfaceView, error) { return s.detach(o, id, q) })
 }
 
 // detach removes an interface of a router as part of an operation.

@@ -49,7 +49,7 @@ const attrGateway = "external_gateway_info"
 func newRouters(s *Service) *resource[neutron.Router, neutron.RouterView] {
 	t := schema.Routers
 	return &resource[neutron.Router, neutron.RouterView]{
-		Service: s, name: neutron.Routers, make: (*operation).createRouter,
+		service: s, name: neutron.Routers, make: (*operation).createRouter,
 		finder: ofProject(t,
 			byName(t),
 			byProject(t)),
@@ -129,7 +129,7 @@ func (o *operation) createRouter(_ context.Context, v neutron.Values) (*neutron.
 
 // update changes a router.
 func (s routers) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.RouterView, error) {
-	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.RouterView, error) {
+	view, err := transact(ctx, s.service, c, func(o *operation) (*neutron.RouterView, error) {
 		old, err := s.routerToChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -137,7 +137,7 @@ func (s routers) update(ctx context.Context, c neutron.Caller, id string, v neut
 		return o.changeRouter(old, v)
 	})
 	if v.Has(attrNDPProxy) && err == nil {
-		s.carryOut(ctx, workDeriveNDPProxies, id)
+		s.service.carryOut(ctx, workDeriveNDPProxies, id)
 	}
 	return view, err
 }
@@ -173,7 +173,7 @@ func (o *operation) changeRouter(old *neutron.Router, v neutron.Values) (*neutro
 
 // delete deletes a router with its gateways, unless it has interfaces.
 func (s routers) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error { return s.remove(o, id, ifMatch) })
+	return perform(ctx, s.service, c, func(o *operation) error { return s.remove(o, id, ifMatch) })
 }
 
 // remove deletes a router as part of an operation.
@@ -329,7 +329,7 @@ func (s routers) removeRoutes(ctx context.Context, c neutron.Caller, id string, 
 
 // editRoutes replaces the routes of a router by what change makes of them.
 func (s routers) editRoutes(ctx context.Context, c neutron.Caller, id, action string, change func([]neutron.HostRoute) []neutron.HostRoute) (*neutron.RouterView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.RouterView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.RouterView, error) {
 		old, err := s.routerToActOn(o, id, action)
 		if err != nil {
 			return nil, err

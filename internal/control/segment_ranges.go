@@ -30,7 +30,7 @@ const keySegmentRanges = "segment-ranges"
 func newSegmentRanges(s *Service) *resource[neutron.SegmentRange, neutron.SegmentRangeView] {
 	t := schema.SegmentRanges
 	return &resource[neutron.SegmentRange, neutron.SegmentRangeView]{
-		Service: s, name: neutron.SegmentRanges, make: (*operation).createSegmentRange, refusal: (*operation).refuseDefaultRange,
+		service: s, name: neutron.SegmentRanges, make: (*operation).createSegmentRange, refusal: (*operation).refuseDefaultRange,
 		finder:     finder[neutron.SegmentRange]{t, nil, func(records.Reader, neutron.Caller) []iter.Seq[*neutron.SegmentRange] { return nil }},
 		standard:   func(r *neutron.SegmentRange) *neutron.Standard { return &r.Standard },
 		attributes: func(o *neutron.SegmentRangeView) *neutron.Standard { return &o.Standard },
@@ -107,14 +107,14 @@ func (o *Options) defaultRanges() []*neutron.SegmentRange {
 }
 
 func (s segmentRanges) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SegmentRangeView], error) {
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !neutron.CanSee(c, neutron.SegmentRanges, neutron.Owner{}) {
 		return func(func(*neutron.SegmentRangeView) bool) {}, nil
 	}
-	all := s.opts.defaultRanges()
+	all := s.service.opts.defaultRanges()
 	defaults := len(all)
 	all = slices.AppendSeq(all, schema.SegmentRanges.All(snap))
 	isDefault := map[string]bool{}
@@ -146,11 +146,11 @@ func (s *Service) defaultRange(id string) *neutron.SegmentRange {
 }
 
 func (s segmentRanges) show(ctx context.Context, c neutron.Caller, id string) (*neutron.SegmentRangeView, error) {
-	one := s.defaultRange(id)
+	one := s.service.defaultRange(id)
 	if one == nil || !neutron.CanSee(c, neutron.SegmentRanges, neutron.Owner{}) {
 		return s.resource.show(ctx, c, id)
 	}
-	snap, err := s.view(ctx)
+	snap, err := s.service.view(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ type (
 
 func newSubnetPools(s *Service) *resource[neutron.SubnetPool, neutron.SubnetPoolView] {
 	return shareable(&resource[neutron.SubnetPool, neutron.SubnetPoolView]{
-		Service: s, name: neutron.SubnetPools, make: (*operation).createSubnetPool, finder: ownAndGranted(schema.SubnetPools, neutron.SubnetPools),
+		service: s, name: neutron.SubnetPools, make: (*operation).createSubnetPool, finder: ownAndGranted(schema.SubnetPools, neutron.SubnetPools),
 		standard:   func(p *neutron.SubnetPool) *neutron.Standard { return &p.Standard },
 		attributes: func(o *neutron.SubnetPoolView) *neutron.Standard { return &o.Standard },
 		answer: func(_ records.Reader, p *neutron.SubnetPool, _ neutron.Query) *neutron.SubnetPoolView {
@@ -31,7 +31,7 @@ func newSubnetPools(s *Service) *resource[neutron.SubnetPool, neutron.SubnetPool
 
 func newAddressScopes(s *Service) *resource[neutron.AddressScope, neutron.AddressScopeView] {
 	return shareable(&resource[neutron.AddressScope, neutron.AddressScopeView]{
-		Service: s, name: neutron.AddressScopes, make: (*operation).createAddressScope, finder: ownAndGranted(schema.AddressScopes, neutron.AddressScopes),
+		service: s, name: neutron.AddressScopes, make: (*operation).createAddressScope, finder: ownAndGranted(schema.AddressScopes, neutron.AddressScopes),
 		standard:   func(a *neutron.AddressScope) *neutron.Standard { return &a.Standard },
 		attributes: func(o *neutron.AddressScopeView) *neutron.Standard { return &o.Standard },
 		answer: func(_ records.Reader, a *neutron.AddressScope, _ neutron.Query) *neutron.AddressScopeView {

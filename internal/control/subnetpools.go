@@ -28,7 +28,7 @@ func (o *operation) createSubnetPool(_ context.Context, v neutron.Values) (*neut
 // update changes a pool. A prefix is only taken away by [Service.RemovePrefixes].
 func (s subnetPools) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetPoolView, error) {
 	pending := false
-	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.SubnetPoolView, error) {
+	view, err := transact(ctx, s.service, c, func(o *operation) (*neutron.SubnetPoolView, error) {
 		pending = false
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -49,7 +49,7 @@ func (s subnetPools) update(ctx context.Context, c neutron.Caller, id string, v 
 		return s.answerTo(o.tx, c, p, neutron.Query{}), nil
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeriveScopes, id)
+		s.service.carryOut(ctx, workDeriveScopes, id)
 	}
 	return view, err
 }
@@ -395,7 +395,7 @@ func (o *operation) subnetPoolToActOn(id, action string) (*neutron.SubnetPool, e
 
 // delete deletes a pool of which no subnet has a range.
 func (s subnetPools) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
+	return perform(ctx, s.service, c, func(o *operation) error {
 		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return err
 		}

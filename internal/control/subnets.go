@@ -137,7 +137,7 @@ func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
 // update changes a subnet.
 func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
 	pending, routers, balancers := "", false, false
-	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.SubnetView, error) {
+	view, err := transact(ctx, s.service, c, func(o *operation) (*neutron.SubnetView, error) {
 		pending, routers, balancers = "", false, false
 		old, n, err := o.subnetToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -191,13 +191,13 @@ func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neut
 		return s.answerTo(o.tx, c, &sub, neutron.Query{}), nil
 	})
 	if pending != "" && err == nil {
-		s.carryOut(ctx, workDeriveEndpoints, pending)
+		s.service.carryOut(ctx, workDeriveEndpoints, pending)
 	}
 	if routers && err == nil {
-		s.carryOut(ctx, workDeriveRouterPorts, id)
+		s.service.carryOut(ctx, workDeriveRouterPorts, id)
 	}
 	if balancers && err == nil {
-		s.carryOut(ctx, workDeriveLoadBalancers, id)
+		s.service.carryOut(ctx, workDeriveLoadBalancers, id)
 	}
 	return view, err
 }
@@ -252,7 +252,7 @@ func (o *operation) checkGatewayFree(s *neutron.Subnet) error {
 
 // delete deletes a subnet. Ports lose automatic addresses, in steps if many; others refuse.
 func (s subnets) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
+	pending, err := transact(ctx, s.service, c, func(o *operation) (pending bool, err error) {
 		sub, _, err := o.subnetToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return false, err
@@ -277,7 +277,7 @@ func (s subnets) delete(ctx context.Context, c neutron.Caller, id string, ifMatc
 		return false, err
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeleteSubnet, id)
+		s.service.carryOut(ctx, workDeleteSubnet, id)
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 // changeTags replaces the tags of an object by what change makes of them, and returns them. Tags
 // mean nothing to packets, so nothing is derived from them.
 func (res *resource[T, V]) changeTags(ctx context.Context, c neutron.Caller, id string, change func([]string) ([]string, error)) ([]string, error) {
-	return transact(ctx, res.Service, c, func(o *operation) ([]string, error) {
+	return transact(ctx, res.service, c, func(o *operation) ([]string, error) {
 		old, owner, err := res.inTransaction(o, id)
 		if err != nil {
 			return nil, err

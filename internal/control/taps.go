@@ -25,7 +25,7 @@ type (
 func newTapServices(s *Service) *resource[neutron.TapService, neutron.TapServiceView] {
 	t := schema.TapServices
 	return &resource[neutron.TapService, neutron.TapServiceView]{
-		Service: s, name: neutron.TapServices, make: (*operation).createTapService,
+		service: s, name: neutron.TapServices, make: (*operation).createTapService,
 		finder:     ofProject(t, by(t, "port", func(q *neutron.Query) []string { return q.PortIDs }), byProject(t)),
 		standard:   func(x *neutron.TapService) *neutron.Standard { return &x.Standard },
 		attributes: func(x *neutron.TapServiceView) *neutron.Standard { return &x.Standard },
@@ -45,7 +45,7 @@ func newTapServices(s *Service) *resource[neutron.TapService, neutron.TapService
 func newTapFlows(s *Service) *resource[neutron.TapFlow, neutron.TapFlowView] {
 	t := schema.TapFlows
 	return &resource[neutron.TapFlow, neutron.TapFlowView]{
-		Service: s, name: neutron.TapFlows, make: (*operation).createTapFlow,
+		service: s, name: neutron.TapFlows, make: (*operation).createTapFlow,
 		finder:     ofProject(t, byProject(t)),
 		standard:   func(x *neutron.TapFlow) *neutron.Standard { return &x.Standard },
 		attributes: func(x *neutron.TapFlowView) *neutron.Standard { return &x.Standard },

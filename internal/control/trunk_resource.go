@@ -33,7 +33,7 @@ func (s *Service) Trunks() TrunkOperations {
 func newTrunks(s *Service) *resource[neutron.Trunk, neutron.TrunkView] {
 	t := schema.Trunks
 	return &resource[neutron.Trunk, neutron.TrunkView]{
-		Service: s, name: neutron.Trunks, make: (*operation).createTrunk,
+		service: s, name: neutron.Trunks, make: (*operation).createTrunk,
 		finder: ofProject(t,
 			by(t, "port", func(q *neutron.Query) []string { return q.PortIDs }),
 			byName(t),

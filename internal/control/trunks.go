@@ -303,7 +303,7 @@ func (s trunks) removeSubports(ctx context.Context, c neutron.Caller, id string,
 }
 
 func (s trunks) edit(ctx context.Context, c neutron.Caller, id, action string, change func(e trunkEdit) error) (*neutron.TrunkView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.TrunkView, error) {
+	return transact(ctx, s.service, c, func(o *operation) (*neutron.TrunkView, error) {
 		old, owner, err := s.inTransaction(o, id)
 		if err != nil {
 			return nil, err
@@ -325,7 +325,7 @@ func (s trunks) edit(ctx context.Context, c neutron.Caller, id, action string, c
 
 // delete deletes a trunk. Its ports stay, without it.
 func (s trunks) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
+	pending, err := transact(ctx, s.service, c, func(o *operation) (pending bool, err error) {
 		t, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return false, err
@@ -343,7 +343,7 @@ func (s trunks) delete(ctx context.Context, c neutron.Caller, id string, ifMatch
 		return false, err
 	})
 	if pending && err == nil {
-		s.carryOut(ctx, workDeleteTrunk, id)
+		s.service.carryOut(ctx, workDeleteTrunk, id)
 	}
 	return err
 }
