@@ -214,7 +214,7 @@ func (r *testRouter) count() int {
 // until waits for a condition.
 func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Fatal(err)

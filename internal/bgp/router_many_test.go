@@ -1,3 +1,5 @@
+//go:build !race
+
 package bgp
 
 import (
@@ -26,6 +28,7 @@ func manyStatic(n int) string {
 
 // TestRouterManyRoutes: 10,000 destinations of a neighbour are used. Of 200,000 as many are, and
 // the others counted; when some of those in use go, others follow. With more the session is ended.
+// Under the race detector this would take minutes: scripts/test runs it without.
 func TestRouterManyRoutes(t *testing.T) {
 	l := newWire(t)
 	r := l.router("r")
