@@ -316,7 +316,7 @@ func (w *World) NeighbourAddrs(networkID string) []netip.Addr {
 		return nil
 	}
 	all := slices.Collect(maps.Keys(n.neighbours))
-	for _, q := range n.routers {
+	for _, q := range n.routers.all {
 		all = append(all, q.addresses()...)
 	}
 	return all

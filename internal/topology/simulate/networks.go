@@ -16,7 +16,7 @@ type network struct {
 	in, out *chain
 
 	ports      []*port // by id; whether they are bound or not
-	routers    []*port // by id: the ports of routers that ports of the network are linked with
+	routers    routersPorts
 	localnets  []*port // by id
 	joints     []*port // by id: those that name a peer
 	vlans      []*port // by id: those in a VLAN, of a trunk
@@ -26,6 +26,39 @@ type network struct {
 	localIPs   map[netip.Addr][]*localIP // by port
 	subnets    []*subnet                 // by id
 	subnets6   []*subnet6                // by id
+}
+
+// routersPorts are the ports of routers that ports of a network are linked with, each as often as
+// it is linked.
+type routersPorts struct {
+	all   []*port // by id
+	macs  map[packet.MAC][]*port
+	addrs map[netip.Addr][]*port
+}
+
+func (r *routersPorts) add(l listing) {
+	if r.macs == nil {
+		r.macs, r.addrs = map[packet.MAC][]*port{}, map[netip.Addr][]*port{}
+	}
+	r.all = insertPort(r.all, l.port)
+	r.macs[l.mac] = insertPort(r.macs[l.mac], l.port)
+	for _, ip := range l.addresses {
+		r.addrs[ip] = insertPort(r.addrs[ip], l.port)
+	}
+}
+
+func (r *routersPorts) remove(l listing) {
+	r.all = removePort(r.all, l.port)
+	removeAt(r.macs, l.mac, l.port)
+	for _, ip := range l.addresses {
+		removeAt(r.addrs, ip, l.port)
+	}
+}
+
+func removeAt[K comparable](m map[K][]*port, k K, p *port) {
+	if m[k] = removePort(m[k], p); len(m[k]) == 0 {
+		delete(m, k)
+	}
 }
 
 func (w *World) linkNetwork(n *network) {
@@ -46,22 +79,20 @@ func (w *World) linkNetwork(n *network) {
 
 // routerPort returns the port of a router that has the MAC address, as machines on n see it.
 func (n *network) routerPort(m packet.MAC) *port {
-	for _, q := range n.routers {
-		if q.def.PortMAC == m {
-			return q
-		}
-	}
-	return nil
+	return firstPort(n.routers.macs[m])
 }
 
 // routerAt returns the port of a router that has the IP address.
 func (n *network) routerAt(ip netip.Addr) *port {
-	for _, q := range n.routers {
-		if q.has(ip) {
-			return q
-		}
+	return firstPort(n.routers.addrs[ip])
+}
+
+// firstPort returns nil of no ports.
+func firstPort(ports []*port) *port {
+	if len(ports) == 0 {
+		return nil
 	}
-	return nil
+	return ports[0]
 }
 
 // behind returns the port of n to which frames for a MAC address go, nil if that is not known.

@@ -230,7 +230,7 @@ func compareHost(h *host, id string) int { return cmp.Compare(h.id, id) }
 // a carrier of x or ceased to be one.
 func (w *World) carrierChanged(x *physicalNetwork, h *host) {
 	for _, l := range x.lans {
-		for _, q := range l.network.routers {
+		for _, q := range l.network.routers.all {
 			b := q.peer()
 			if b == l.port {
 				continue

@@ -37,7 +37,8 @@ type port struct {
 type listing struct {
 	in        *network
 	port      *port
-	addresses []netip.Addr // of port then
+	mac       packet.MAC // of port then, as its addresses
+	addresses []netip.Addr
 }
 
 // Bound reports whether a port is one of a network or router and bound to a host: a localnet port
@@ -351,12 +352,12 @@ func (w *World) touchHidden(q *port) {
 func (w *World) listRouterPort(p *port) {
 	old := p.listed
 	if old.in != nil {
-		old.in.routers = removePort(old.in.routers, old.port)
+		old.in.routers.remove(old)
 	}
 	p.listed = listing{}
 	if q := p.peer(); p.network != nil && q != nil && q.router != nil && q.peer() == p {
-		p.listed = listing{p.network, q, q.addresses()}
-		p.network.routers = insertPort(p.network.routers, q)
+		p.listed = listing{p.network, q, q.def.PortMAC, q.addresses()}
+		p.network.routers.add(p.listed)
 	}
 	w.routerListed(old)
 	w.routerListed(p.listed)

@@ -376,7 +376,7 @@ func dump(w *World) string {
 		for _, s := range n.subnets {
 			text += " subnet " + s.id
 		}
-		for _, q := range n.routers {
+		for _, q := range n.routers.all {
 			text += " router's " + q.id
 		}
 		var neighbours []string

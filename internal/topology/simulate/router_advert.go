@@ -170,7 +170,7 @@ func addSubnet(a *packet.RouterAdvert, net *topology.DhcpV6) {
 // whose own default route leads by the port, such as one with its gateway here, is none, nor is
 // another project's without such an address.
 func (n *network) ipv6Router() (best *port) {
-	for _, q := range n.routers {
+	for _, q := range n.routers.all {
 		switch {
 		case !q.up() || q.router.def == nil || !q.router.def.AdminStateUp || !q.hasIPv6() || q.leadsOut():
 		case n.isGateway(q):

@@ -312,10 +312,8 @@ func (w *World) touchBehind(n *network, m packet.MAC) {
 	if e := n.macs[keyOf(table, m)]; e != nil {
 		w.touch(e.top)
 	}
-	for _, q := range n.routers {
-		if q.def.PortMAC == m {
-			w.touch(q)
-		}
+	for _, q := range n.routers.macs[m] {
+		w.touch(q)
 	}
 }
 
