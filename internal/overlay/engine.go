@@ -319,6 +319,8 @@ func (d *decider) describe(key datapath.Key) {
 	if len(p.outputs) == 1 {
 		p.flow.Out = p.outputs[0]
 		p.flow.Limits = p.limits
+		p.flow.NotesEnd = key.Proto == packet.ProtoTCP && len(p.decision.NATs)+len(p.decision.NewNATs) > 0
+		p.flow.Shared = p.flow.NotesEnd && len(p.peers) > 0
 	}
 	if w := p.headers(); w != nil {
 		d.rewrite = *w

@@ -73,7 +73,7 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 		return
 	}
 	h.recordLogged(d)
-	h.remember(port, p)
+	h.remember(port, p, u)
 	s := h.learnFrom(port, d)
 	if p.entered && len(p.copies)+p.copiesLost == 0 {
 		h.installEntry(p)
@@ -179,8 +179,8 @@ func (e *engine) send(from *localPort, out datapath.Output, frame []byte, u *dat
 	}
 }
 
-// remember stores what the packet leaves behind, and sends it ahead of the packet.
-func (e *engine) remember(port *localPort, p *plan) {
+// remember stores what the packet that came as u leaves behind, and sends it ahead of the packet.
+func (e *engine) remember(port *localPort, p *plan, u *datapath.Upcall) {
 	d := p.decision
 	now := e.clock()
 	e.deleteNATs(d.GoneNATs)
@@ -194,21 +194,24 @@ func (e *engine) remember(port *localPort, p *plan) {
 		return
 	}
 	hosts := p.hosts()
-	unsent := e.rememberNATs(port, p, hosts)
+	unsent := map[string]flowstate.State{}
+	e.rememberNATs(port, p, unpacked(d, u).TCPFlags(), hosts, unsent)
 	e.meters.open(d.Opened)
 	if len(d.NewConns) > 0 {
 		e.answerChanged(e.conns.Add(d.NewConns, port.id, hosts, now))
 	}
 	for i := range p.peers {
 		if to := &p.peers[i]; to.tunnel != 0 {
-			e.sendState(to.tunnel, to.host, flowstate.State{Conns: d.NewConns, NATs: unsent[to.host]})
+			s := unsent[to.host]
+			s.Conns = d.NewConns
+			e.sendState(to.tunnel, to.host, s)
 		}
 	}
 }
 
 // sendState sends connections and translations to another host.
 func (e *engine) sendState(t datapath.Tunnel, host string, s flowstate.State) {
-	if len(s.Conns)+len(s.NATs)+len(s.Ports) == 0 {
+	if len(s.Conns)+len(s.NATs)+len(s.Ends)+len(s.Ports) == 0 {
 		return
 	}
 	messages, err := e.keys.seal(host, s)
@@ -442,8 +445,8 @@ func (e *engine) receive(u *datapath.Upcall) {
 		return
 	}
 	now := e.clock()
-	if len(state.NATs) > 0 {
-		fresh := e.nats.Import(state.NATs, host, now)
+	if len(state.NATs)+len(state.Ends) > 0 {
+		fresh := append(e.nats.Import(state.NATs, host, now), e.nats.ImportEnds(state.Ends, host, now)...)
 		e.forgetNATs(e.nats.TakeGone())
 		e.natsArrived(fresh)
 	}

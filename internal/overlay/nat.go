@@ -3,9 +3,12 @@ package overlay
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/flowstate"
 	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
 )
 
 // NAT judges as Conn does.
@@ -42,37 +45,98 @@ func (e *engine) portsArrived(device string, address netip.Addr) {
 	e.log.Debug("NAT ports leased, or all are in use", "router", device, "address", address)
 }
 
-// rememberNATs stores the translations that a packet made, and notes the use of others. It returns
-// those to be sent, by host. If one has gone while the packet was simulated, the next packet has to
-// be decided again.
-func (e *engine) rememberNATs(port *localPort, p *plan, hosts []string) map[string][]flow.NATEntry {
+// rememberNATs stores the translations that a packet with these TCP flags made, and notes the use
+// of others. It adds those to be sent to the states, by host. If one has gone while the packet was
+// simulated, the next packet has to be decided again.
+func (e *engine) rememberNATs(port *localPort, p *plan, tcpFlags uint8, hosts []string, unsent map[string]flowstate.State) {
 	d := p.decision
 	if len(d.NewNATs)+len(d.NATs) == 0 {
-		return nil
+		return
 	}
-	now, unsent := e.clock(), map[string][]flow.NATEntry{}
+	now := e.clock()
 	e.natsArrived(e.nats.Add(d.NewNATs, port.id, hosts, now))
 	for _, entry := range d.NewNATs {
 		if entry.IsForward() {
-			for _, h := range hosts {
-				unsent[h] = append(unsent[h], entry)
-			}
+			addUnsent(unsent, hosts, func(s *flowstate.State) { s.NATs = append(s.NATs, entry) })
 		}
 	}
 	for _, key := range d.NATs {
-		if !key.IsForward() {
-			p.cached = e.nats.Touch(key, now) && p.cached
-			continue
+		if !e.useNAT(key, port, hosts, now, unsent) {
+			p.cached = false
 		}
-		entry, to, ok := e.nats.Use(key, port.id, hosts, now)
-		p.cached = ok && p.cached
-		for _, h := range to {
-			unsent[h] = append(unsent[h], entry)
+		if tcpFlags&packet.TCPSyn != 0 {
+			e.renewNAT(key, unsent)
 		}
+	}
+	if signs := signsOf(false, tcpFlags&packet.TCPFin != 0, tcpFlags&packet.TCPRst != 0); signs != 0 {
+		e.observeEnd(d, signs, now)
 	}
 	// A full table has evicted some: nothing may use their ports when this packet leaves.
 	e.forgetNATs(e.nats.TakeGone())
-	return unsent
+}
+
+// addUnsent changes the states to be sent to hosts.
+func addUnsent(unsent map[string]flowstate.State, hosts []string, add func(*flowstate.State)) {
+	for _, h := range hosts {
+		s := unsent[h]
+		add(&s)
+		unsent[h] = s
+	}
+}
+
+// useNAT notes that a packet of port used a stored translation on its way to hosts. It reports
+// whether the translation is still there.
+func (e *engine) useNAT(key flow.NATKey, port *localPort, hosts []string, now time.Duration, unsent map[string]flowstate.State) bool {
+	if !key.IsForward() {
+		return e.nats.Touch(key, now)
+	}
+	entry, to, ok := e.nats.Use(key, port.id, hosts, now)
+	addUnsent(unsent, to, func(s *flowstate.State) { s.NATs = append(s.NATs, entry) })
+	return ok
+}
+
+// renewNAT has a TCP connection begin by a translation that an earlier one may have ended.
+func (e *engine) renewNAT(key flow.NATKey, unsent map[string]flowstate.State) {
+	entry, hosts := e.nats.Renew(key)
+	addUnsent(unsent, hosts, func(s *flowstate.State) {
+		s.Ends = append(s.Ends, flowstate.End{NATEntry: entry, Ends: flowstate.Anew})
+	})
+}
+
+// observeEnd notes what a packet has shown of its connection's end.
+func (e *engine) observeEnd(d *flow.Decision, signs flowstate.Ends, now time.Duration) {
+	for _, key := range d.NATs {
+		e.nats.Observe(key, signs, now)
+	}
+	for i := range d.NewNATs {
+		if n := &d.NewNATs[i]; n.IsForward() {
+			e.nats.Observe(n.NATKey, signs, now)
+		}
+	}
+}
+
+// signsOf returns the signs of a connection's begin and end that packets of one direction have
+// shown.
+func signsOf(syn, fin, rst bool) (signs flowstate.Ends) {
+	if syn {
+		signs |= flowstate.Anew
+	}
+	if fin {
+		signs |= flowstate.FIN
+	}
+	if rst {
+		signs |= flowstate.RST
+	}
+	return signs
+}
+
+// sendEnds reports to other hosts which connections have ended.
+func (e *engine) sendEnds() {
+	for host, ends := range e.nats.TakeEnds(e.clock()) {
+		if t, ok := e.tunnelTo(host); ok {
+			e.sendState(t, host, flowstate.State{Ends: ends})
+		}
+	}
 }
 
 // deleteNATs deletes translations that a packet found to lead to members that have left.

@@ -95,6 +95,7 @@ func (u *upkeep) tick() {
 	e := u.e
 	u.removeDue(e.memory.takeDue(e.clock()))
 	u.forgetGone()
+	e.sendEnds()
 	e.moves.tick()
 }
 
@@ -196,7 +197,7 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 			idle = append(idle, f.Key)
 			e.memory.flows.remove(known)
 		}
-		u.used(known, f.used)
+		u.used(known, f)
 		e.meters.read(f.Cookie, traffic{f.Packets, f.Bytes})
 	}
 	e.memory.mu.Unlock()
@@ -205,8 +206,9 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 	return unknown
 }
 
-// used keeps alive what a flow that was used at a time rests on. It needs the state's lock.
-func (u *upkeep) used(f *installed, at time.Duration) {
+// used keeps alive what a flow rests on that was used as seen. It needs the state's lock.
+func (u *upkeep) used(f *installed, seen *seenFlow) {
+	at, signs := seen.used, signsOf(seen.SYN, seen.FIN, seen.RST)
 	for _, c := range f.conns {
 		u.e.conns.Touch(c, at)
 	}
@@ -214,7 +216,7 @@ func (u *upkeep) used(f *installed, at time.Duration) {
 		u.e.conns.Touch(f.lookup, at)
 	}
 	for i := range f.nats {
-		u.e.nats.Touch(f.nats[i].key, at)
+		u.e.nats.Observe(f.nats[i].key, signs, at)
 	}
 	if f.learn != nil {
 		u.e.memory.seen.seen(f.learn, at)

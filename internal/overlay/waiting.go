@@ -249,7 +249,7 @@ func (h *handler) giveUp(port *localPort, u *datapath.Upcall, _ time.Duration) {
 	h.recordLogged(d)
 	h.sendCopies(port, p, u)
 	if d.Verdict == flow.Forward { // it has come at the last moment
-		h.remember(port, p)
+		h.remember(port, p, u)
 		h.sendAll(port, p, u)
 		return
 	}

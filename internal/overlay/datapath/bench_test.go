@@ -115,25 +115,27 @@ func BenchmarkUnderlay(b *testing.B) {
 func BenchmarkNATHit(b *testing.B) {
 	l := newLab(b, PortOptions{MTU: 1500})
 	for _, c := range []struct {
-		name  string
-		frame []byte
-		undo  func(Key) *flow.Rewrite // of what leaves
+		name     string
+		frame    []byte
+		undo     func(Key) *flow.Rewrite // of what leaves
+		notesEnd bool
 	}{
-		{"tcp-as-it-came", tcp4(nil), nil},
-		{"tcp-routed", tcp4(nil), routed},
-		{"tcp", tcp4(nil), translated},
-		{"udp", udp4(nil), translated},
-		{"echo", echo4(), translated},
-		{"tcp6", tcp6(nil), translated},
+		{"tcp-as-it-came", tcp4(nil), nil, false},
+		{"tcp-routed", tcp4(nil), routed, false},
+		{"tcp", tcp4(nil), translated, false},
+		{"tcp-noting-its-end", tcp4(nil), translated, true},
+		{"udp", udp4(nil), translated, false},
+		{"echo", echo4(), translated, false},
+		{"tcp6", tcp6(nil), translated, false},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			key := l.keyOf(c.frame)
-			f := Flow{Key: key, Out: Output{Port: l.out}, Tags: l.Tags(1, 2)}
+			f := Flow{Key: key, Out: Output{Port: l.out}, Tags: l.Tags(1, 2), NotesEnd: c.notesEnd}
 			if c.undo != nil {
 				f.Rewrite = c.undo(key)
 				f.Rewrite.Hops = 0
 				back := key.rewritten(f.Rewrite)
-				l.install(Flow{Key: back, Out: f.Out, Tags: f.Tags, Rewrite: key.headers(0)})
+				l.install(Flow{Key: back, Out: f.Out, Tags: f.Tags, Rewrite: key.headers(0), NotesEnd: c.notesEnd})
 			}
 			l.install(f)
 			cost := func(p *ebpf.Program) time.Duration {

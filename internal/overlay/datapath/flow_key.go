@@ -27,6 +27,7 @@ const (
 	protoMobility = 135
 	protoUDPLite  = 136
 	maxExtensions = 6
+	tcpFlags      = 13 // where they are in the TCP header
 	vlanPresent   = 0x1000
 	jumboFrame    = 0xffff + ethHeaderLen // longer ones have no length in their IP header
 )
@@ -240,10 +241,19 @@ func endPoints(k *Key, b []byte, t transport) bool {
 	return true
 }
 
-// hasBadTCP reports whether the TCP header h, up to its data offset at hand or not, does not fit
-// the room for it.
+// TCPFlags returns the flags of a whole TCP packet, 0 of anything else.
+func (u *Upcall) TCPFlags() uint8 {
+	_, t, ok := parse(u.Port, u.Frame, u.Length)
+	if !ok || t.proto != protoTCP || t.frag != Whole {
+		return 0
+	}
+	return u.Frame[t.offset+tcpFlags]
+}
+
+// hasBadTCP reports whether the TCP header h, up to its flags at hand or not, does not fit the room
+// for it.
 func hasBadTCP(h []byte, room int) bool {
-	if len(h) < 13 {
+	if len(h) <= tcpFlags {
 		return true
 	}
 	size := int(h[12]>>4) * 4

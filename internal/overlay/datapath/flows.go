@@ -26,6 +26,16 @@ const (
 	outLimited    = 16
 	outCopied     = 32
 	outFramed     = 64
+	outNotesEnd   = 128
+)
+
+// What is in the TagCount of a flow, as in bpf/maps.h.
+const (
+	tagCount = 7
+	shared   = 8
+	synSeen  = 32
+	finSeen  = 64
+	rstLast  = 128
 )
 
 // flowCache holds the flows in the kernel.
@@ -181,6 +191,12 @@ func (f *Flow) common(now uint64, n numbers) bpfFlow {
 		v.Kind |= outFramed
 		v.Slots[MaxTags-2] = n.framing
 	}
+	if f.NotesEnd {
+		v.Kind |= outNotesEnd
+	}
+	if f.Shared {
+		v.TagCount |= shared
+	}
 	if f.Out.Inside {
 		v.VniHops |= swap32(uint32(f.Out.Hops))
 	}
@@ -313,7 +329,9 @@ func flowState[V any, PV bpfValue[V]](c *flowCache, k Key, value PV, now uint64)
 			s.Limits = append(s.Limits, Limit(word))
 		}
 	}
-	for i := range min(v.TagCount, MaxTags) {
+	s.NotesEnd, s.Shared = v.Kind&outNotesEnd != 0, v.TagCount&shared != 0
+	s.SYN, s.FIN, s.RST = v.TagCount&synSeen != 0, v.TagCount&finSeen != 0, v.TagCount&rstLast != 0
+	for i := range min(v.TagCount&tagCount, MaxTags) {
 		s.Tags = append(s.Tags, Tag{Slot: Slot(v.Slots[i]), Epoch: v.Epochs[i]})
 	}
 	s.Stale = !c.epochs.Current(s.Tags)

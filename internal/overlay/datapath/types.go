@@ -110,6 +110,9 @@ type Flow struct {
 	// Copies are sent before the frame itself, whatever the flow does with that; at most MaxCopies.
 	// Such a flow has one tag less too.
 	Copies []Copy
+	// NotesEnd has the programs note the end of the frames' TCP connection: see FlowState. If the
+	// connection is Shared with other hosts, a SYN goes up as Stale: a new one may begin.
+	NotesEnd, Shared bool
 	// Cookie is the caller's own mark; it is kept with the flow and given back by Dump.
 	Cookie uint64
 }
@@ -120,6 +123,9 @@ type FlowState struct {
 	Packets, Bytes uint64        // since installed; a segmentation-offload frame counts as one
 	Idle           time.Duration // since the last hit or the installation, to a few ms
 	Stale          bool          // a tag has moved: the flow no longer acts
+	SYN            bool          // of a flow with NotesEnd: a frame had SYN
+	FIN            bool          // likewise: a frame had FIN, since the last SYN
+	RST            bool          // likewise: the last frame had RST
 }
 
 // PortOptions are the properties of a port that the datapath needs.
@@ -184,7 +190,7 @@ type Reason uint8
 
 const (
 	Miss         Reason = iota + 1 // no flow with its key
-	Stale                          // a flow, but one of its tags has moved or its output has gone
+	Stale                          // a flow, but a tag has moved, its output has gone, or a TCP connection begins
 	NoKey                          // ARP, ICMP other than echo, another ethertype
 	Malformed                      // cut short, or lengths that contradict each other
 	TooBigTunnel                   // its IP packet exceeds what the tunnel of its flow carries

@@ -49,6 +49,7 @@ type list[R any] struct {
 	holder   string
 	imported bool
 	usual    chain[R]
+	ended    chain[R] // those whose connection has ended
 	special  chain[R] // those that have a life of their own
 	n        int
 }
@@ -57,19 +58,24 @@ type list[R any] struct {
 type chain[R any] struct{ first, last *entry[R] }
 
 func (l *list[R]) chainOf(c *entry[R]) *chain[R] {
-	if c.special {
+	switch {
+	case c.special:
 		return &l.special
+	case c.ended:
+		return &l.ended
 	}
 	return &l.usual
 }
 
 // oldest returns the longest unused record.
 func (l *list[R]) oldest() *entry[R] {
-	a, b := l.usual.last, l.special.last
-	if a == nil || b != nil && b.last < a.last {
-		return b
+	oldest := l.usual.last
+	for _, c := range []*entry[R]{l.ended.last, l.special.last} {
+		if oldest == nil || c != nil && c.last < oldest.last {
+			oldest = c
+		}
 	}
-	return a
+	return oldest
 }
 
 func (l *list[R]) push(c *entry[R]) {

@@ -87,7 +87,11 @@ type entry[R any] struct {
 	hosts      []string // that it is sent to
 	in         *list[R]
 	prev, next *entry[R]
-	special    bool // it has a life of its own
+	special    bool   // it has a life of its own
+	ended      bool   // its connection has ended
+	ends       Ends   // the signs of that
+	reported   Ends   // those that other hosts were told last
+	resetBy    uint32 // second by which the last RST had come; a finer time would take more memory
 }
 
 func (t *table[K, R]) expires(c *entry[R]) time.Duration {
@@ -96,6 +100,8 @@ func (t *table[K, R]) expires(c *entry[R]) time.Duration {
 		return c.last + t.life(c.record) + t.life(c.record)/2
 	case c.special:
 		return c.last + t.life(c.record)
+	case c.ended:
+		return c.last + EndedTTL
 	case c.in.imported:
 		return c.last + ImportedTTL
 	}
@@ -135,8 +141,9 @@ func (t *table[K, R]) Add(records []R, port string, hosts []string, now time.Dur
 			fresh = append(fresh, r)
 		} else {
 			t.adopt(c, port)
+			t.use(c, now)
 		}
-		c.last, c.sentAt = max(c.last, now), now
+		c.sentAt = now
 		c.hosts = hosts
 	}
 	return fresh
@@ -173,9 +180,10 @@ func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh
 	for _, r := range records {
 		c, others := t.match(r, now)
 		switch {
+		case c != nil && c.ended:
+			continue // the use may be one before the end
 		case c != nil:
-			c.last = max(c.last, now)
-			c.in.toFront(c)
+			t.use(c, now)
 			if c.in.imported {
 				c.sentAt = now // its sender knows
 			}
@@ -248,16 +256,13 @@ func (t *table[K, R]) Touch(key K, at time.Duration) bool {
 	if c == nil {
 		return false
 	}
-	if at > c.last {
-		c.last = at
-		c.in.toFront(c)
-	}
+	t.use(c, at)
 	t.resend(c, "")
 	return true
 }
 
 // resend makes a record in use due that the other hosts were not sent for a while, except one host
-// that knows of the use.
+// that knows of the use. One that has ended may go there too.
 func (t *table[K, R]) resend(c *entry[R], except string) {
 	hosts, after := c.hosts, ResendAfter
 	if c.in.imported {
@@ -266,7 +271,7 @@ func (t *table[K, R]) resend(c *entry[R], except string) {
 			hosts = []string{c.in.holder}
 		}
 	}
-	if len(hosts) == 0 || c.last < c.sentAt+after {
+	if len(hosts) == 0 || c.ended || c.last < c.sentAt+after {
 		return
 	}
 	c.sentAt = c.last
@@ -294,8 +299,10 @@ func (t *table[K, R]) Expire(now time.Duration) {
 	defer t.mu.Unlock()
 	for _, h := range []*holders[R]{&t.own, &t.imported} {
 		for _, l := range h.by {
-			for c := l.usual.last; c != nil && now >= t.expires(c); c = l.usual.last {
-				t.expire(c)
+			for _, row := range []*chain[R]{&l.usual, &l.ended} {
+				for c := row.last; c != nil && now >= t.expires(c); c = row.last {
+					t.expire(c)
+				}
 			}
 			for c := l.special.last; c != nil; {
 				before := c.prev
@@ -356,7 +363,7 @@ func (t *table[K, R]) Select(now time.Duration, matches func(port string, r R) b
 			if h.imported {
 				port = ""
 			}
-			for _, first := range []*entry[R]{l.usual.first, l.special.first} {
+			for _, first := range []*entry[R]{l.usual.first, l.ended.first, l.special.first} {
 				for c := first; c != nil; c = c.next {
 					if now < t.expires(c) && matches(port, c.record) {
 						all = append(all, c.record)

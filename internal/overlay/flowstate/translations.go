@@ -48,6 +48,7 @@ type Translations struct {
 	// Of connections by a translated destination: how many this host let in by each, and how many
 	// there are to each target.
 	letIn, targets map[flow.Endpoint]int
+	ends           map[string][]pendingEnd // to be sent, by host; guarded by mu
 }
 
 // portUse is the ports in use toward a destination.
@@ -77,7 +78,7 @@ func NewTranslations(o TranslationOptions) *Translations {
 	keys := func(e flow.NATEntry) (flow.NATKey, flow.NATKey) { return e.NATKey, e.Reverse().NATKey }
 	h := newHasher()
 	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, h.ofNAT, o.Keeper), toward: map[destination]portUse{}, blocks: map[Block]int{},
-		letIn: map[flow.Endpoint]int{}, targets: map[flow.Endpoint]int{}}
+		letIn: map[flow.Endpoint]int{}, targets: map[flow.Endpoint]int{}, ends: map[string][]pendingEnd{}}
 	t.entered, t.left = t.enter, t.leave
 	t.returned = true // the host that opened it must not give the port to another connection
 	t.life = func(e flow.NATEntry) time.Duration { return time.Duration(e.Life) * time.Second }
@@ -130,7 +131,7 @@ func (t *Translations) Use(key flow.NATKey, port string, hosts []string, now tim
 		return e, nil, false
 	}
 	t.adopt(c, port)
-	c.last = max(c.last, now)
+	t.use(c, now)
 	for _, h := range hosts {
 		if !slices.Contains(c.hosts, h) {
 			unsent = append(unsent, h)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -33,8 +34,9 @@ import (
 // A body begins with the number of records: 1 to MaxKeys connections of KeySize bytes each, or
 // 0x80 and 1 to MaxTranslations translations of TranslationSize bytes each, or 0x40 and 1 to
 // MaxPorts ids of ports, 16 bytes each, or 0x20 and 1 to MaxTranslations of those translations that
-// are choices of members for clients. Agents of earlier versions reject the latter three. A
-// connection, here and where it is kept over a restart of the agent:
+// are choices of members for clients, or 0xC0 and 1 to MaxEnds ends of EndSize bytes each. Agents
+// of earlier versions reject the latter four. A connection, here and where it is kept over a
+// restart of the agent:
 //
 //	 0  flags: 1 = IPv6, 2 = the ingress key of the forward direction
 //	 1  protocol
@@ -48,6 +50,12 @@ import (
 //	    life in seconds in place of the source port; else of the source
 //	54  translated port
 //	56  translated address, 16 bytes; IPv4 as above
+//
+// An end:
+//
+//	 0  translation, not of a member for a client
+//	72  signs: 1 = FIN, 2 = FIN of the replies, 4 = RST, or 8 alone = the connection begins anew
+//	73  seconds since the last packet
 const (
 	wireVersion   = 1
 	sealedVersion = 2
@@ -62,6 +70,10 @@ const (
 	MaxKeys = 20
 	// MaxTranslations is the number of translations in one message, likewise.
 	MaxTranslations = 15
+	// EndSize is the size of one encoded end, bytes.
+	EndSize = TranslationSize + 2
+	// MaxEnds is the number of ends in one message, which fits likewise.
+	MaxEnds = 15
 	// MaxPorts is the number of ports in one message, likewise.
 	MaxPorts = 63
 
@@ -70,6 +82,7 @@ const (
 	areTranslations = 0x80 // in the first byte of a body
 	arePorts        = 0x40 // likewise
 	areSticky       = 0x20 // likewise
+	areEnds         = 0xC0 // both bits
 
 	flagIPv6    = 1
 	flagIngress = 2
@@ -81,6 +94,7 @@ const (
 type State struct {
 	Conns []flow.ConnKey
 	NATs  []flow.NATEntry // of Forward kinds
+	Ends  []End           // of connections with such translations
 	// Ports lists ports that have moved to the receiver, and of which all state was sent before.
 	Ports []string
 }
@@ -104,6 +118,15 @@ func (s *State) Bodies() (bodies [][]byte, err error) {
 			}
 			bodies = append(bodies, b)
 		}
+	}
+	for part := range slices.Chunk(s.Ends, MaxEnds) {
+		b := append(make([]byte, 0, 1+len(part)*EndSize), areEnds|byte(len(part)))
+		for i := range part {
+			if b, err = appendEnd(b, &part[i]); err != nil {
+				return bodies, err
+			}
+		}
+		bodies = append(bodies, b)
 	}
 	for part := range slices.Chunk(s.Conns, MaxKeys) {
 		b := append(make([]byte, 0, 1+len(part)*KeySize), byte(len(part)))
@@ -214,6 +237,8 @@ func ParseBody(b []byte) (State, error) {
 // parseRecords reads what follows the first byte of a body.
 func parseRecords(first byte, b []byte) (s State, err error) {
 	switch {
+	case first&areEnds == areEnds:
+		s.Ends, err = parseAll(int(first&^areEnds), MaxEnds, EndSize, b, parseEnd)
 	case first&areTranslations != 0:
 		s.NATs, err = parseAll(int(first&^areTranslations), MaxTranslations, TranslationSize, b, parseUsual)
 	case first&arePorts == 0 && first&areSticky != 0:
@@ -228,6 +253,7 @@ func parseRecords(first byte, b []byte) (s State, err error) {
 	}
 	shareDevices(s.Conns, func(k *flow.ConnKey) *string { return &k.Device })
 	shareDevices(s.NATs, func(e *flow.NATEntry) *string { return &e.Device })
+	shareDevices(s.Ends, func(e *End) *string { return &e.Device })
 	return s, nil
 }
 
@@ -267,6 +293,27 @@ func parseOf(b []byte, sticky bool) (flow.NATEntry, error) {
 		return e, fmt.Errorf("translation from %s to %s is in a message of others", e.Src, e.Dst)
 	}
 	return e, err
+}
+
+// parseEnd reads the EndSize bytes of an end.
+func parseEnd(b []byte) (End, error) {
+	n, err := parseUsual(b[:TranslationSize])
+	if err != nil {
+		return End{}, err
+	}
+	e := End{n, Ends(b[TranslationSize]), time.Duration(b[TranslationSize+1]) * time.Second}
+	if e.Ends > Anew {
+		return End{}, fmt.Errorf("end of the connection from %s to %s with unknown signs %#x", n.Src, n.Dst, b[TranslationSize])
+	}
+	return e, nil
+}
+
+func appendEnd(b []byte, e *End) ([]byte, error) {
+	if e.Kind == flow.ForwardSticky {
+		return b, fmt.Errorf("end of the member for client %s: it has none", e.Src)
+	}
+	b, err := AppendTranslation(b, e.NATEntry)
+	return append(b, byte(e.Ends), byte(min(e.Idle/time.Second, 255))), err
 }
 
 func parsePortID(b []byte) (string, error) { return uuid.UUID(b).String(), nil }

@@ -148,6 +148,11 @@ func FuzzParseMessage(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	ends, err := (&State{Ends: []End{{dnat4(1), FIN | RST, 9 * second}, {dnat4(2), Anew, 0}}}).Messages(hostA)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(ends[0])
 	f.Add(ports[0])
 	f.Add(nats[0])
 	f.Add(seeds[0])

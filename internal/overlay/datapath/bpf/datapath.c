@@ -52,10 +52,12 @@ static __always_inline struct tunnel *find_tunnel(__u32 number)
 
 static __always_inline int is_current(const struct flow *f)
 {
+	const __u8 tags = f->tag_count & TAG_COUNT;
+
 #pragma unroll
 	for (int i = 0; i < MAX_TAGS; i++) {
 		__u32 slot, *epoch;
-		if (i >= f->tag_count)
+		if (i >= tags)
 			return 1;
 		slot = f->slots[i];
 		epoch = bpf_map_lookup_elem(&epochs, &slot);
@@ -63,6 +65,29 @@ static __always_inline int is_current(const struct flow *f)
 			return 0;
 	}
 	return 1;
+}
+
+// begins says whether the frame may be the first of a new TCP connection with the addresses and ports of an earlier one,
+// about which the agent tells other hosts: they may have forgotten the translation already.
+static __always_inline int begins(const struct flow *f, __u8 tcp_flags)
+{
+	return tcp_flags & TCP_SYN && !(tcp_flags & TCP_ACK) && f->tag_count & SHARED;
+}
+
+// note_end notes what a frame says about the end of its TCP connection. It writes only when that is news, so that
+// processors need not pass the flow's memory on for it.
+static __always_inline void note_end(struct flow *f, __u8 tcp_flags)
+{
+	__u8 noted = f->tag_count & ~RST_LAST;
+
+	if (tcp_flags & TCP_SYN)
+		noted = (noted & ~FIN_SEEN) | SYN_SEEN;
+	if (tcp_flags & TCP_FIN)
+		noted |= FIN_SEEN;
+	if (tcp_flags & TCP_RST)
+		noted |= RST_LAST;
+	if (noted != f->tag_count)
+		f->tag_count = noted;
 }
 
 // exceeds says whether the frame's IP packet, or each piece that an offload frame will be cut into, is longer than mtu.
@@ -225,6 +250,8 @@ static __always_inline int forward_once(struct __sk_buff *skb, __u32 *at, const 
 	if (!is_current(f))
 		return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 
+	if (f->kind & NOTES_END && begins(f, t.tcp_flags))
+		return to_agent(skb, in, STALE, is_large(skb));
 	if (f->kind & REWRITES && t.options) /* flows hold for packets with options and without */
 		return to_agent(skb, in, HAS_OPTIONS, is_large(skb) || hides(&t));
 	if (f->kind & REWRITES && expires(skb, hops_of(f)))
@@ -283,6 +310,8 @@ static __always_inline int forward_once(struct __sk_buff *skb, __u32 *at, const 
 	__sync_fetch_and_add(&f->packets, 1);
 	__sync_fetch_and_add(&f->bytes, len);
 	f->used = bpf_ktime_get_coarse_ns();
+	if (f->kind & NOTES_END)
+		note_end(f, t.tcp_flags);
 	if (g && frame(skb, f->slots[MAX_TAGS - 2], f->outer_port))
 		return dropped(DROP_KERNEL);
 	if (tunnel)

@@ -55,6 +55,14 @@ enum out_kind {
 #define COPIED 32    /* copies of its frames go to mirrors: the number of a struct copies is in the last slot, which is no tag's */
 #define LIMITED 16   /* one that rewrites has limits: two numbers in the last place for an epoch, which is no tag's */
 #define FRAMED 64    /* its frames leave framed: the number of a struct framing is in the last slot but one, which is no tag's */
+#define NOTES_END 128 /* a translation lives with the TCP connection of its frames: FIN and RST are noted, as below */
+
+/* In the tag_count of a flow. */
+#define TAG_COUNT 7  /* the number of tags */
+#define SHARED 8     /* other hosts have the translation too: a SYN goes up */
+#define SYN_SEEN 32  /* a frame had SYN; FIN_SEEN is about those since */
+#define FIN_SEEN 64  /* a frame had FIN */
+#define RST_LAST 128 /* the last frame had RST */
 
 /* Both kinds of flows are as large as the kernel's allocator makes them anyway: a flow4 of 105 bytes would take 256
  * with key and hash node, in place of 192. */
@@ -66,7 +74,7 @@ struct flow {
 	__be32 vni_hops;   /* tunnel key as in the VXLAN header; last byte: by how much the TTL is lowered */
 	__be16 outer_port; /* UDP source, differs between flows so that the underlay can spread them */
 	__u8 kind;
-	__u8 tag_count;
+	__u8 tag_count; /* with SHARED and what follows beside it */
 	__u16 slots[MAX_TAGS]; /* the tags */
 	__u32 epochs[MAX_TAGS];
 };

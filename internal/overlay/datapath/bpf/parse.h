@@ -15,6 +15,11 @@
 #define PROTO_UDPLITE 136
 #define MAX_EXTENSIONS 6
 #define TRANSPORT_BYTES 20 /* of a transport header are read at most */
+#define TCP_FLAGS 13	   /* where they are in its header */
+#define TCP_FIN 1
+#define TCP_SYN 2
+#define TCP_RST 4
+#define TCP_ACK 16
 
 enum parsed { HAS_KEY, HAS_NO_KEY, IS_MALFORMED };
 
@@ -24,6 +29,7 @@ struct transport {
 	__u32 room;   /* bytes of IP payload from there on */
 	__u8 proto;
 	__u8 frag;
+	__u8 tcp_flags; /* of a whole TCP packet */
 	__u8 options; /* IPv4 options, or an IPv6 routing header of type 0: routers may refuse the packet */
 };
 
@@ -79,12 +85,12 @@ static __always_inline int end_points(const __u8 *h, __u8 proto, __be16 *sport, 
 	return HAS_KEY;
 }
 
-/* has_bad_tcp says whether the TCP header h, up to its data offset at hand or not, does not fit the room for it. */
+/* has_bad_tcp says whether the TCP header h, up to its flags at hand or not, does not fit the room for it. */
 static __always_inline int has_bad_tcp(const __u8 *h, const void *end, __u32 room)
 {
 	__u32 size;
 
-	if ((const void *)h + 13 > end)
+	if ((const void *)h + TCP_FLAGS + 1 > end)
 		return 1;
 	size = (h[12] >> 4) * 4;
 	return size < 20 || size > room;
@@ -120,8 +126,11 @@ static __always_inline int parse4(struct __sk_buff *skb, struct key4 *k, struct 
 	h = data + t->offset;
 	if (t->room < 8 || (void *)h + 8 > end)
 		return IS_MALFORMED;
-	if (t->proto == IPPROTO_TCP && has_bad_tcp(h, end, t->room))
-		return IS_MALFORMED;
+	if (t->proto == IPPROTO_TCP) {
+		if (has_bad_tcp(h, end, t->room))
+			return IS_MALFORMED;
+		t->tcp_flags = h[TCP_FLAGS];
+	}
 	return end_points(h, t->proto, &k->sport, &k->dport);
 }
 
@@ -172,7 +181,7 @@ static __always_inline int parse6(struct __sk_buff *skb, struct key6 *k, struct 
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ipv6hdr *ip = data + ETH_HLEN;
 	__u32 payload;
-	__u8 *h, far[13];
+	__u8 *h, far[TCP_FLAGS + 1];
 	int err;
 
 	if ((void *)(ip + 1) > end || ip->version != 6)
@@ -191,8 +200,11 @@ static __always_inline int parse6(struct __sk_buff *skb, struct key6 *k, struct 
 	if (t->proto == IPPROTO_TCP || t->proto == IPPROTO_UDP || t->proto == PROTO_ICMP6) {
 		if (payload < 8 || (void *)h + 8 > end)
 			return IS_MALFORMED;
-		if (t->proto == IPPROTO_TCP && has_bad_tcp(h, end, payload))
-			return IS_MALFORMED;
+		if (t->proto == IPPROTO_TCP) {
+			if (has_bad_tcp(h, end, payload))
+				return IS_MALFORMED;
+			t->tcp_flags = h[TCP_FLAGS];
+		}
 		k->proto = t->proto;
 		k->frag = WHOLE;
 		return end_points(h, t->proto, &k->sport, &k->dport);
@@ -206,8 +218,10 @@ static __always_inline int parse6(struct __sk_buff *skb, struct key6 *k, struct 
 		return HAS_KEY;
 	if (t->room < 8 || bpf_skb_load_bytes(skb, t->offset, far, 8))
 		return IS_MALFORMED;
-	if (t->proto == IPPROTO_TCP &&
-	    (bpf_skb_load_bytes(skb, t->offset, far, sizeof(far)) || has_bad_tcp(far, far + sizeof(far), t->room)))
-		return IS_MALFORMED;
+	if (t->proto == IPPROTO_TCP) {
+		if (bpf_skb_load_bytes(skb, t->offset, far, sizeof(far)) || has_bad_tcp(far, far + sizeof(far), t->room))
+			return IS_MALFORMED;
+		t->tcp_flags = far[TCP_FLAGS];
+	}
 	return end_points(far, t->proto, &k->sport, &k->dport);
 }
