@@ -24,6 +24,8 @@ const (
 	leastBetween = 200 * time.Millisecond
 	// mostBetween is the longest time until a transaction that was refused is tried again.
 	mostBetween = 30 * time.Second
+	// leaveTime is the longest time for which a switch whose device is gone is cleared.
+	leaveTime = 10 * time.Second
 )
 
 // follower is the connection to one device's switch.
@@ -40,6 +42,7 @@ type follower struct {
 	mu       sync.Mutex
 	segments []segment
 	learned  learnedBehind
+	leaving  bool // run ends once nothing of ours is left at the switch, or the switch is lost
 
 	// Of run alone.
 	reported map[string]bool // keys of learned remotes
@@ -70,8 +73,27 @@ func (f *follower) desired() ([]segment, learnedBehind) {
 	return f.segments, f.learned
 }
 
-// stop ends the follower and what it reports: the device is gone, or has another address.
-func (f *follower) stop() {
+func (f *follower) isLeaving() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leaving
+}
+
+// stop clears the switch if it answers, and ends the follower and what it reports: the device is
+// gone, or has another address.
+func (f *follower) stop(ctx context.Context) {
+	f.mu.Lock()
+	f.leaving, f.segments, f.learned = true, nil, nil
+	f.mu.Unlock()
+	f.changed.Give()
+	enough := time.NewTimer(leaveTime)
+	defer enough.Stop()
+	select {
+	case <-f.ended:
+	case <-enough.C:
+		f.log.Warn("left a switch that took no changes; rows of ours may remain there")
+	case <-ctx.Done():
+	}
 	f.cancel()
 	<-f.ended
 	for key := range f.reported {
@@ -85,6 +107,7 @@ func (f *follower) start(ctx context.Context) {
 	ctx, f.cancel = context.WithCancel(ctx)
 	f.running.Go(func() {
 		defer close(f.ended)
+		defer f.settle()
 		defer f.cancel()
 		f.run(ctx)
 	})
@@ -101,11 +124,14 @@ func (f *follower) run(ctx context.Context) {
 	grace := time.AfterFunc(f.opts.Kept, func() { f.changed.Give() })
 	defer grace.Stop()
 	for ctx.Err() == nil {
-		changed := client.Changed()
+		changed, leaving := client.Changed(), f.isLeaving()
 		pause := f.pass(ctx, client, grace)
 		if pause > 0 {
 			task.Pause(ctx, pause)
 			continue
+		}
+		if leaving {
+			return
 		}
 		select {
 		case <-ctx.Done():

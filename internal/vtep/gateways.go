@@ -168,9 +168,13 @@ func (l *leader) completeReports(ctx context.Context, first []*follower) {
 func (l *leader) pass(ctx context.Context, r records.Reader) {
 	devices := managedDevices(r)
 	for id, f := range l.followers {
-		if d := devices[id]; d == nil || f.address != addressOf(d) {
-			f.stop()
+		switch d := devices[id]; {
+		case d == nil: // no other follower will report of it
 			delete(l.followers, id)
+			l.running.Go(func() { f.stop(ctx) })
+		case f.address != addressOf(d):
+			delete(l.followers, id)
+			f.stop(ctx)
 		}
 	}
 	segments, networks := map[string][]segment{}, map[string]bool{}

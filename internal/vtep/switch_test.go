@@ -2,6 +2,7 @@ package vtep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -107,6 +108,15 @@ func TestSwitch(t *testing.T) {
 	s.update(func(tx *records.Tx) error { return schema.L2GatewayConnections.Delete(tx, "connection") })
 	s.untilRows("no logical switch", func(out string) bool { return !strings.Contains(out, prefix) }, "list-ls")
 	s.untilRows("no binding", func(out string) bool { return out == "" }, "list-bindings", "sw1", port)
+
+	// So do they if the device goes at the same time.
+	s.connect(neutron.L2GatewayInterface{Name: port})
+	s.untilRows("the port's binding anew", func(out string) bool { return strings.Contains(out, ls) }, "list-bindings", "sw1", port)
+	s.update(func(tx *records.Tx) error {
+		return errors.Join(schema.L2GatewayConnections.Delete(tx, "connection"), schema.L2Gateways.Delete(tx, "gateway"), schema.GatewayDevices.Delete(tx, deviceID))
+	})
+	s.until("no state of the device", func(r records.Reader) bool { return state(r).DeviceID == "" })
+	s.untilRows("no logical switch of a device that is gone", func(out string) bool { return !strings.Contains(out, prefix) }, "list-ls")
 }
 
 // macOf returns the MAC address of an interface.
