@@ -495,9 +495,6 @@ func (s *servicesStorm) tearDown() {
 	}
 	for _, path := range slices.Backward(s.owned) {
 		remove(s.api, path)
-		if strings.Contains(path, "connections") { // a server cleans the switches of devices that there are
-			s.until(s.switchRemains)
-		}
 	}
 	s.until(s.remains)
 	s.until(s.wrongLeftovers)

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/portsecurity"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
 	"heddle/internal/lab"
 	"heddle/internal/netlab"
 )
@@ -58,6 +61,11 @@ func (x *balancing) vtepPath(ctx context.Context) (p netlab.Path, err error) {
 	peer, err := x.outsider(ctx, "peer", x.external.ID, "192.0.2.101", x.group)
 	if err != nil {
 		return p, err
+	}
+	// The other VTEP is a machine outside, which has no security groups.
+	open := portsecurity.PortUpdateOptsExt{UpdateOptsBuilder: ports.UpdateOpts{SecurityGroups: new([]string)}, PortSecurityEnabled: new(bool)}
+	if _, err := ports.Update(ctx, x.tenant.Admin, peer.Port.ID, open).Extract(); err != nil {
+		return p, fmt.Errorf("port of the other VTEP: %w", err)
 	}
 	if err := workload.NS.IP(fmt.Sprintf("link set eth0 mtu %d", vtepMTU)); err != nil {
 		return p, err
