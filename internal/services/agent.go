@@ -167,9 +167,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer a.stopAll()
 	check, backoff := time.NewTicker(checkEvery), task.Backoff{Least: leastPause, Most: mostPause}
 	defer check.Stop()
-	place, suspended := time.NewTicker(lookAgain), false
+	place := time.NewTicker(lookAgain)
 	defer place.Stop()
-	for {
+	for suspended := false; ctx.Err() == nil; {
 		var retry <-chan time.Time
 		if err := a.pass(ctx); err != nil {
 			a.log.Warn("cannot remove what is left of service containers, will try again", "err", err)
@@ -177,20 +177,21 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		} else {
 			backoff.Reset()
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.wake:
-		case <-retry:
-		case <-check.C:
-			a.announce()
-		case <-place.C:
-			if a.opts.Reports.Suspended() == suspended {
-				continue
+		for waiting := true; waiting; {
+			waiting = false
+			select {
+			case <-ctx.Done():
+			case <-a.wake:
+			case <-retry:
+			case <-check.C:
+				a.announce()
+			case <-place.C:
+				now := a.opts.Reports.Suspended()
+				waiting, suspended = now == suspended, now
 			}
-			suspended = !suspended
 		}
 	}
+	return nil
 }
 
 // pass starts and changes the containers of this host, and removes others.

@@ -49,6 +49,7 @@ type haproxy struct {
 	text   string
 	loaded *plan.Container // that text is for; nil if an earlier agent has loaded it
 
+	read  time.Time                  // when its statistics were read last, or it was loaded
 	known func(member string) string // the last verdict about a member, "" for none
 	sight *sight
 	sound time.Time // start of the agent's sight before which no failure counts any more

@@ -133,6 +133,7 @@ func (r *runner) loop(ctx context.Context, net *hostnet.Linux, h *haproxy, probe
 			return err
 		}
 		if reloaded {
+			h.read = time.Now()
 			r.agent.figures.mu.Lock()
 			r.agent.figures.reloads++
 			r.agent.figures.mu.Unlock()
@@ -158,7 +159,7 @@ func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) erro
 			if health.lacks(c) {
 				pause = statsSoon
 			}
-			stats = time.After(pause)
+			stats = time.After(time.Until(h.read.Add(pause)))
 		}
 		select {
 		case <-ctx.Done():
@@ -174,6 +175,7 @@ func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) erro
 		case why := <-h.ended:
 			return errors.New(why)
 		case <-stats:
+			h.read = time.Now()
 			all, err := h.stats(ctx)
 			if err != nil && ctx.Err() == nil { // it hangs
 				return errors.Join(err, endProcesses(h.ns))

@@ -166,6 +166,28 @@ func TestLearnedRoutes(t *testing.T) {
 	}
 }
 
+// TestLearnedRoutesAroundLink: what is learned of networks around the router's own link outside
+// leads no packets for machines there elsewhere; what is learned of such a machine does.
+func TestLearnedRoutesAroundLink(t *testing.T) {
+	t.Parallel()
+	l := example()
+	l.speaker()
+	l.station("near", "net4", 78, ip("172.16.0.78"))
+	for _, c := range []struct{ route, want string }{
+		{"168.0.0.0/5 10.4.0.77", "p-near"},
+		{"172.16.0.0/24 10.4.0.77", "p-near"},
+		{"172.16.0.78/32 10.4.0.77", "p-peer"},
+	} {
+		learned := learnedBy("h2", "q-gw", c.route)
+		l.ApplyLearnedRoutes(nil, learned)
+		d := l.send("p-x", frameSpec{n: 1, to: 1, src: ipX, dst: ip("172.16.0.78")}.tcp(4000, 80))
+		if len(d.Outputs) != 1 || d.Outputs[0].PortID != c.want {
+			t.Errorf("with a route to %s: %v, want %s\n%s", c.route, d.Outputs, c.want, walk(d))
+		}
+		l.ApplyLearnedRoutes(learned, nil)
+	}
+}
+
 // TestLearnedRoutesOfOtherHosts: what a host reports counts while the container of the router's
 // speaker is bound to it, whatever comes first.
 func TestLearnedRoutesOfOtherHosts(t *testing.T) {

@@ -208,6 +208,7 @@ func (t *routeTable) elsewhere(routes []*route, source netip.Addr, p *port) (hom
 // search returns the route of a packet by any port, or by a certain one: that of the longest
 // prefix, then of the lowest weight, then by hash of the connection (midonet-simulation §8.5).
 func (t *routeTable) search(f *packet.Frame, by *port) *route {
+	link := t.link(f.DstIP)
 	for _, l := range t.lengths {
 		if l.is4 != f.DstIP.Is4() {
 			continue
@@ -216,11 +217,42 @@ func (t *routeTable) search(f *packet.Frame, by *port) *route {
 		if err != nil {
 			continue
 		}
-		if r := choose(t.byDst[p], f, by); r != nil {
+		routes := t.byDst[p]
+		if 0 < l.bits && l.bits <= link {
+			routes = withoutLearned(routes)
+		}
+		if r := choose(routes, f, by); r != nil {
 			return r
 		}
 	}
 	return nil
+}
+
+// link returns the length of the prefix of dst's link, if that is one of a port with a default
+// route, else -1. Such a port has no route to its link but that one, which yet comes before what
+// is learned of networks around the link.
+func (t *routeTable) link(dst netip.Addr) int {
+	longest := -1
+	for _, r := range t.defaults(dst) {
+		if r.port == nil || r.port.def == nil {
+			continue
+		}
+		for _, s := range r.port.def.PortSubnet {
+			if s.Contains(dst) {
+				longest = max(longest, s.Bits())
+			}
+		}
+	}
+	return longest
+}
+
+// withoutLearned returns routes itself if none is learned.
+func withoutLearned(routes []*route) []*route {
+	learned := func(r *route) bool { return r.learned != nil }
+	if !slices.ContainsFunc(routes, learned) {
+		return routes
+	}
+	return slices.DeleteFunc(slices.Clone(routes), learned)
 }
 
 // choose returns one of the usable routes of the lowest weight, by any port or by a certain one.
