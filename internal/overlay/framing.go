@@ -8,6 +8,7 @@ import (
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
 )
 
@@ -36,6 +37,25 @@ func (d *decider) describeEntry(key datapath.Key) {
 	p, decap := &d.plan, d.plan.decision.Decap
 	p.entry = datapath.Flow{Key: key, Out: datapath.Output{Inside: true, Hops: decap.Hops}, Tags: d.e.tagsOf(p.entry.Tags[:0], decap.Touched, datapath.MaxTags)}
 	p.entered = true
+}
+
+// exampleEntry returns a packet of a flow that unpacks those for a VTEP, with a VNI of the VTEP; the
+// frame inside, which such flows do not depend on, is empty. It has none if the VTEP is gone.
+func (n *virtualNetwork) exampleEntry(b []byte, key datapath.Key) (frame []byte, ok bool) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, p := range n.portByID {
+		if p.vtep.IP != key.Dst {
+			continue
+		}
+		inner := packet.Ethernet{Dst: packet.Broadcast, Src: key.SrcMAC}.Append(nil)
+		b = packet.VXLAN{VNI: p.vtep.VNI, Dst: key.DstMAC, Src: key.SrcMAC, From: key.Src, To: key.Dst, SrcPort: key.SrcPort, DstPort: key.DstPort, TTL: 64}.Append(b, inner)
+		if key.VLAN&vlanPresent != 0 {
+			b = packet.PushVLAN(b, key.VLAN&^vlanPresent)
+		}
+		return b, true
+	}
+	return nil, false
 }
 
 // tagsOf appends the tags of what a flow rests on or, if they do not fit, the one that every change
@@ -81,7 +101,7 @@ func (a *attachments) attachVTEP(id string, want attachment) error {
 	if err != nil {
 		return err
 	}
-	a.engine.net.attached(localPort{id: id, number: number, vtep: true})
+	a.engine.net.attached(localPort{id: id, number: number, vtep: want.VTEP})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.placed[id] = placed{att: want}

@@ -160,10 +160,17 @@ func TestKilled(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	h.verifyFlows(t)
+}
+
+// verifyFlows decides each flow of the host again, and returns those seen.
+func (h *testHost) verifyFlows(t *testing.T) (all []datapath.FlowState) {
+	t.Helper()
 	again := &upkeep{e: h.agent.engine, verifier: h.agent.engine.newTrial()}
 	if err := h.agent.dp.Dump(func(f datapath.FlowState) bool {
 		if !f.Stale {
 			again.verify(f)
+			all = append(all, f)
 		}
 		return true
 	}); err != nil {
@@ -172,4 +179,5 @@ func TestKilled(t *testing.T) {
 	if n := h.agent.engine.count.different.Load(); n > 0 {
 		t.Errorf("%d flows are not as they should be", n)
 	}
+	return all
 }

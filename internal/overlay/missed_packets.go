@@ -389,7 +389,7 @@ func (e *engine) emitOne(m *flow.Emission) {
 
 // tooBig answers a packet whose flow does not carry it.
 func (e *engine) tooBig(port *localPort, u *datapath.Upcall) {
-	if key, ok := u.Key(); ok && !port.vtep {
+	if key, ok := u.Key(); ok && !isVTEP(port.vtep) {
 		if mtu, ok := e.fits(key); ok {
 			e.answerTooBig(port, u, mtu)
 			return

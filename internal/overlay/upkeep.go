@@ -286,12 +286,15 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	if port == nil {
 		return false
 	}
+	if f.Out.Inside {
+		return u.sameEntry(port, f, keep)
+	}
 	u.room = exampleFrame(u.room[:0], f.Key)
 	p := u.verifier.decide(port, f.Key, true, simulate.Input{Frame: u.room})
 	if len(p.decision.NewNATs) > 0 { // the flow's own translation is gone
 		return false
 	}
-	if !p.cached || p.flow.Out != f.Out || !slices.Equal(p.flow.Limits, f.Limits) || !slices.Equal(p.flow.Copies, f.Copies) || !sameRewrite(p.flow.Rewrite, f.Rewrite) || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
+	if !p.cached || p.flow.Out != f.Out || !slices.Equal(p.flow.Limits, f.Limits) || !slices.Equal(p.flow.Copies, f.Copies) || !sameRewrite(p.flow.Rewrite, f.Rewrite) || !sameSlots(p.flow.Tags, f.Tags) {
 		return false
 	}
 	if !keep {
@@ -315,4 +318,26 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	e.meters.enter(record, traffic{f.Packets, f.Bytes}) // an earlier agent has counted those
 	e.recheckMissing([]*installed{record})
 	return true
+}
+
+// sameEntry is same of a flow that unpacks packets for a VTEP.
+func (u *upkeep) sameEntry(port *localPort, f datapath.FlowState, keep bool) bool {
+	frame, ok := u.e.net.exampleEntry(u.room[:0], f.Key)
+	if !ok {
+		return false
+	}
+	u.room = frame
+	p := u.verifier.decide(port, f.Key, true, simulate.Input{Frame: frame})
+	if !p.entered || p.entry.Out != f.Out || !sameSlots(p.entry.Tags, f.Tags) {
+		return false
+	}
+	if keep {
+		u.e.memory.adopt(&installed{key: f.Key, at: u.e.clock(), cookie: f.Cookie})
+	}
+	return true
+}
+
+// sameSlots reports whether two flows rest on the same.
+func sameSlots(a, b []datapath.Tag) bool {
+	return slices.EqualFunc(a, b, func(a, b datapath.Tag) bool { return a.Slot == b.Slot })
 }

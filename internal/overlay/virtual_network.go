@@ -43,8 +43,9 @@ type localPort struct {
 	mtu    int // of its interface, bytes
 	// localnet is the network of a localnet port, "" of others.
 	localnet string
-	// vtep: frames inside packets for a VTEP come in there, and nothing leaves by it.
-	vtep bool
+	// vtep is the VTEP of a port at which the frames inside packets for it come in, and by which
+	// nothing leaves.
+	vtep datapath.VTEP
 }
 
 // apply changes the topology and stops the flows that it affects.

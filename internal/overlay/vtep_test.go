@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"heddle/internal/control/translate"
 	"heddle/internal/netlab"
 	"heddle/internal/neutron"
+	"heddle/internal/overlay/datapath"
 	"heddle/internal/topology"
 	"heddle/internal/topology/packet"
 )
@@ -100,6 +102,10 @@ func TestVTEPs(t *testing.T) {
 		if err != nil || c.VTEPOut < 100 || h == l.hosts[0] && c.VTEPIn < 100 || c.Drops["refused by the kernel"] > 0 {
 			t.Errorf("%s: %+v, %v", h.name, c, err)
 		}
+	}
+
+	if all := l.hosts[0].verifyFlows(t); !slices.ContainsFunc(all, func(f datapath.FlowState) bool { return f.Out.Inside }) {
+		t.Error("no flow unpacks packets")
 	}
 
 	// A packet that does not fit is answered, in the kernel's own way.
