@@ -79,7 +79,7 @@ type routerPeerState struct {
 }
 
 func (r *router) run(ctx context.Context) error {
-	defer r.bgp.stop(context.WithoutCancel(ctx))
+	defer r.bgp.stop()
 	defer r.agents.close()
 	r.linger.Set(time.Now().Add(firstLinger))
 	poll := time.NewTicker(pollPeers)

@@ -51,18 +51,17 @@ func newRouterBGP(o RouterOptions) *routerBGP {
 }
 
 // apply makes gobgp as a plan has it. restarted: all sessions have begun anew, since the AS number
-// or the BGP identifier is another.
+// is another.
 func (b *routerBGP) apply(ctx context.Context, p *routerbgp.Plan) (restarted bool, err error) {
-	id := b.identifier(p)
-	if b.server != nil && (b.asNumber != p.ASNumber || b.routerID != id) {
-		b.stop(ctx)
+	if b.server != nil && b.asNumber != p.ASNumber {
+		b.stop()
 		restarted = true
 	}
-	if !id.IsValid() {
-		return restarted, nil // without a neighbour there is nothing to do
-	}
 	if b.server == nil {
-		if err := b.start(ctx, p, id); err != nil {
+		if len(p.Neighbours) == 0 {
+			return restarted, nil
+		}
+		if err := b.start(ctx, p, identifier(p)); err != nil {
 			return restarted, err
 		}
 	}
@@ -70,14 +69,13 @@ func (b *routerBGP) apply(ctx context.Context, p *routerbgp.Plan) (restarted boo
 	return restarted, errors.Join(b.setFilter(ctx, newRouterFilter(p)), b.announce(p.Networks), b.setNeighbours(ctx, p))
 }
 
-// identifier returns the BGP identifier: the lowest address of the router that a session has. One
-// in use stays while a session has it, as another would end all sessions.
-func (b *routerBGP) identifier(p *routerbgp.Plan) (lowest netip.Addr) {
-	for _, n := range p.Neighbours {
-		if b.server != nil && n.Local == b.routerID {
-			return b.routerID
-		}
-		if !lowest.IsValid() || n.Local.Less(lowest) {
+// identifier returns the BGP identifier to start with: the lowest address of the router that a
+// session has. It stays while gobgp runs, even when that session goes, as another would end all
+// sessions.
+func identifier(p *routerbgp.Plan) netip.Addr {
+	lowest := p.Neighbours[0].Local
+	for _, n := range p.Neighbours[1:] {
+		if n.Local.Less(lowest) {
 			lowest = n.Local
 		}
 	}
@@ -95,7 +93,7 @@ func (b *routerBGP) start(ctx context.Context, p *routerbgp.Plan, id netip.Addr)
 	b.stopWatch = stop
 	defer func() {
 		if err != nil {
-			b.stop(ctx)
+			b.stop()
 			err = fmt.Errorf("start BGP as AS %d, %s: %w", p.ASNumber, id, err)
 		}
 	}()
@@ -109,15 +107,12 @@ func (b *routerBGP) start(ctx context.Context, p *routerbgp.Plan, id netip.Addr)
 }
 
 // stop ends all sessions, and tells the neighbours.
-func (b *routerBGP) stop(ctx context.Context) {
+func (b *routerBGP) stop() {
 	if b.server == nil {
 		return
 	}
 	b.stopWatch()
-	if err := b.server.StopBgp(ctx, &api.StopBgpRequest{}); err != nil {
-		b.log.Warn("cannot end BGP in order", "err", err)
-	}
-	b.server.Stop()
+	b.server.Stop() // StopBgp before it would make it log an error
 	b.server, b.neighbours, b.announced, b.objects = nil, nil, nil, filterObjects{}
 	b.events.end()
 }

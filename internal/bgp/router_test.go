@@ -137,6 +137,54 @@ func TestRouterPeers(t *testing.T) {
 	r.awaitError(gone, "cannot connect")
 }
 
+// TestRouterSessionRemoved: a neighbour whose session is removed withdraws at once what it has
+// learned, whether its segments are signed or not and whichever end has opened the connection. The
+// other sessions go on, even if the BGP identifier is the address of the removed one. Neither is an
+// error, nor is the end of the speaker.
+func TestRouterSessionRemoved(t *testing.T) {
+	l := newWire(t)
+	r := l.router("r")
+	second := netip.MustParseAddr("192.0.2.200")
+	r.ns.MustIP(t, "addr add "+second.String()+"/24 dev eth0")
+	const long = "hold time 240;"
+	kept, plain, opening, opened := l.bird("kept", ""), l.bird("plain", ""), l.bird("opening", ""), l.bird("opened", "")
+	kept.configure(strings.ReplaceAll(routerPeerOf(r, 65001, long), r.ip.String(), second.String()))
+	plain.configure(routerPeerOf(r, 65002, long))
+	opening.configure(routerPeerOf(r, 65003, long+`password "one";`))
+	opened.configure(routerPeerOf(r, 65004, long+`password "two"; passive;`))
+	r.neighbour(kept.ip, 65001).Local = second
+	r.neighbour(plain.ip, 65002)
+	r.neighbour(opening.ip, 65003).Password = "one"
+	r.plan.Neighbours[2].ConnectRetry = 3600
+	r.neighbour(opened.ip, 65004).Password = "two"
+	for i := range r.plan.Neighbours {
+		r.plan.Neighbours[i].HoldTime, r.plan.Neighbours[i].KeepAlive = 240, 80
+	}
+	r.apply()
+	for _, b := range []*bird{kept, plain, opening, opened} {
+		r.awaitState(b.ip, routerbgp.StateEstablished)
+		l.await("the tenant's prefix", b.routes, []string{"10.0.0.0/24 "}, nil)
+	}
+	since := kept.since("10.0.0.0/24")
+	r.plan.Neighbours = r.plan.Neighbours[:1]
+	r.apply()
+	for _, b := range []*bird{plain, opening, opened} {
+		l.await("the withdrawal of all by "+b.name, b.routes, nil, []string{"10.0.0.0/24"})
+	}
+	kept.wantStayed("10.0.0.0/24", since)
+
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("the speaker has ended with %v", err)
+	}
+	r.cmd = nil
+	if strings.Contains(r.log.String(), "level=ERROR") {
+		t.Error("the speaker has logged an error; want none")
+	}
+}
+
 // TestRouterECMP: equally good routes of two neighbours are used both.
 func TestRouterECMP(t *testing.T) {
 	l := newWire(t)
