@@ -75,8 +75,8 @@ type wayOut struct {
 	public  *workload // a1 at its floating IP
 }
 
-// showOutside leads tenant blue out: source NAT, a floating IP, a firewall, and a gateway's host
-// that fails.
+// showOutside leads tenant blue out: source NAT, a floating IP, a port forwarding, a firewall, and
+// a gateway's host that fails.
 func (d *demo) showOutside(ctx context.Context, c *cast) error {
 	w := &wayOut{}
 	if err := d.leadOut(ctx, c, w); err != nil {
@@ -104,6 +104,9 @@ func (d *demo) showOutside(ctx context.Context, c *cast) error {
 	})
 	seenAs(c.a1, public)
 	d.ask(ctx, "TCP %s to %s:%d by the floating IP, from the same network", c.a3, w.public, allowedPort, "a1 answered")
+	if err := d.showForwarding(ctx, c, w); err != nil {
+		return err
+	}
 	if err := d.showFirewall(ctx, c, w); err != nil {
 		return err
 	}
@@ -171,6 +174,25 @@ func (d *demo) giveFloatingIP(ctx context.Context, c *cast, w *wayOut) error {
 	}
 	d.undo.Add("floating IP", func(ctx context.Context) error { return floatingips.Delete(ctx, c.blue.API, f.ID).ExtractErr() })
 	w.public = &workload{&lab.Workload{Name: "a1", NS: c.a1.NS, Port: &ports.Port{FixedIPs: []ports.IP{{IPAddress: f.FloatingIP}}}}}
+	return nil
+}
+
+// showForwarding leads a port of another floating IP to a3.
+func (d *demo) showForwarding(ctx context.Context, c *cast, w *wayOut) error {
+	const port = 80
+	f, err := floatingips.Create(ctx, c.blue.API, floatingips.CreateOpts{FloatingNetworkID: w.network}).Extract()
+	if err != nil {
+		return fmt.Errorf("floating IP: %w", err)
+	}
+	d.undo.Add("floating IP", func(ctx context.Context) error { return floatingips.Delete(ctx, c.blue.API, f.ID).ExtractErr() })
+	forwarding := map[string]any{"protocol": "tcp", "external_port": port,
+		"internal_port_id": c.a3.Port.ID, "internal_ip_address": c.a3.Address(false), "internal_port": allowedPort}
+	if _, err := c.post(ctx, d, "port_forwarding", []string{"floatingips", f.ID, "port_forwardings"}, forwarding); err != nil {
+		return err
+	}
+	d.check(fmt.Sprintf("TCP from outside to another floating IP, whose port %d is a3's", port), "a3 answered", func() (string, error) {
+		return d.outside.askUntil(ctx, f.FloatingIP, port, "a3 answered")
+	})
 	return nil
 }
 
