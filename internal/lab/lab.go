@@ -181,23 +181,32 @@ func Clean(prefix, dir string) error {
 	if err != nil {
 		return err
 	}
+	l := &Lab{Prefix: prefix, Spaces: netlab.New(prefix), Binary: binary, Dir: dir}
+	if err := l.cleanUpLeft(); err != nil {
+		return err
+	}
 	if _, err := netlab.Sweep(prefix); err != nil {
 		return err
 	}
-	l := &Lab{Prefix: prefix, Spaces: netlab.New(prefix), Binary: binary, Dir: dir}
-	left, err := filepath.Glob(filepath.Join(dir, l.HostPrefix()+"h*[0-9]"))
-	if err != nil || len(left) == 0 {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	// Only the agents' pins are left, which are removed from an empty namespace.
-	empty, err := l.Spaces.Namespace("cleanup")
-	if err == nil {
-		for _, state := range left {
-			err = errors.Join(err, l.CleanUp(context.Background(), empty, filepath.Base(state)))
-		}
-	}
-	if err := errors.Join(err, l.Spaces.Close()); err != nil {
+	return os.RemoveAll(dir)
+}
+
+// cleanUpLeft removes what the agents of an earlier run have made. It works in the namespaces of
+// their hosts, since a service container counts as another host's while its link has an end there.
+func (l *Lab) cleanUpLeft() error {
+	states, err := filepath.Glob(filepath.Join(l.Dir, l.HostPrefix()+"h*[0-9]"))
+	if err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	spaces := make([]*netlab.Namespace, len(states))
+	for i, state := range states { // all agents end before the first one's containers can move
+		if spaces[i], err = l.Spaces.Adopt(strings.TrimPrefix(filepath.Base(state), l.HostPrefix())); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for i, state := range states {
+		errs = append(errs, l.CleanUp(context.Background(), spaces[i], filepath.Base(state)))
+	}
+	return errors.Join(errs...)
 }

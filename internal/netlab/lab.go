@@ -48,6 +48,19 @@ func (l *Lab) Namespace(name string) (*Namespace, error) {
 	return ns, ns.IP("link set lo up")
 }
 
+// Adopt returns the namespace prefix-name of an earlier process, and kills the processes in it.
+// Where there is none, it makes an empty one.
+func (l *Lab) Adopt(name string) (*Namespace, error) {
+	ns := &Namespace{Name: l.prefix + "-" + name}
+	if !ns.exists() {
+		return l.Namespace(name)
+	}
+	l.mu.Lock()
+	l.spaces = append(l.spaces, ns)
+	l.mu.Unlock()
+	return ns, ns.killProcesses()
+}
+
 // Veth joins two namespaces by a pair of interfaces, aName in a and bName in b, both up. The kernel
 // chooses their MAC addresses; set them with [Namespace.IP] where they matter.
 func (l *Lab) Veth(a *Namespace, aName string, b *Namespace, bName string) error {
@@ -181,11 +194,20 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// remove ends the processes in the namespace, waits for them and deletes it.
+// remove kills the processes in the namespace and deletes it.
 func (n *Namespace) remove() error {
+	_ = n.killProcesses() // a name that is no namespace any more has none
+	if err := run("ip", "netns", "delete", n.Name); err != nil && n.exists() {
+		return fmt.Errorf("remove namespace %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// killProcesses kills the processes in the namespace and waits for them.
+func (n *Namespace) killProcesses() error {
 	out, err := exec.Command("ip", "netns", "pids", n.Name).Output()
-	if err != nil && !n.exists() {
-		return nil
+	if err != nil {
+		return fmt.Errorf("list the processes in namespace %s: %w", n.Name, err)
 	}
 	for _, field := range strings.Fields(string(out)) {
 		pid, err := strconv.Atoi(field)
@@ -195,9 +217,6 @@ func (n *Namespace) remove() error {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
 			waitGone(pid)
 		}
-	}
-	if err := run("ip", "netns", "delete", n.Name); err != nil && n.exists() {
-		return fmt.Errorf("remove namespace %s: %w", n.Name, err)
 	}
 	return nil
 }

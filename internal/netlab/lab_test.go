@@ -62,6 +62,28 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	}
 }
 
+func TestAdoptKillsWhatRuns(t *testing.T) {
+	t.Parallel()
+	l := ForTest(t)
+	left := l.MustNamespace(t, "left")
+	left.MustIP(t, "link add v0 type veth peer name v1")
+	stray := exec.Command("sleep", "60")
+	if err := left.Start(stray); err != nil {
+		t.Fatal(err)
+	}
+	ns, err := New(l.prefix).Adopt("left")
+	if err != nil || ns.Name != left.Name {
+		t.Fatalf("Adopt: %v, %v; want %s", ns, err, left.Name)
+	}
+	if err := stray.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("what ran there: %v, want it killed", err)
+	}
+	ns.MustIP(t, "link show v0") // its network is as it was
+	if ns, err = l.Adopt("new"); err != nil || !ns.exists() {
+		t.Errorf("Adopt where there is none: %v, %v; want an empty namespace", ns, err)
+	}
+}
+
 // TestDeadTestsLeaveNothing: the next test ends what runs in the namespaces of a test whose process
 // died, and removes them; those of one that runs stay.
 func TestDeadTestsLeaveNothing(t *testing.T) {
