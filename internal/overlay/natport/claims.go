@@ -20,6 +20,10 @@ import (
 const (
 	// storeTimeout bounds one call of the store.
 	storeTimeout = 5 * time.Second
+	// Pauses before a failed pass is tried again. They stay short: packets wait for ports a few
+	// seconds at most, and those of health checks are among them, so that a long pause would be an
+	// outage beyond that of the store.
+	leastPause, mostPause = 500 * time.Millisecond, time.Second
 	// upkeepEvery is the interval of looking for blocks to be released.
 	upkeepEvery = 30 * time.Second
 	// claimAttempts bounds the blocks that one pass tries when other hosts claim the same ones.
@@ -104,7 +108,7 @@ func (p *pool) find(number uint16) int {
 func (l *Leases) Run(ctx context.Context) error {
 	l.claims.lost = make(chan error, 1)
 	defer l.endLease()
-	wait, failing := task.Backoff{Least: time.Second, Most: 30 * time.Second, Spread: true}, false
+	wait, failing := task.Backoff{Least: leastPause, Most: mostPause, Spread: true}, false
 	retry, tick := task.NewAlarm(), time.Tick(upkeepEvery)
 	for {
 		if err := l.pass(ctx); ctx.Err() != nil {

@@ -7,7 +7,9 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -443,7 +445,7 @@ func TestStoreAway(t *testing.T) {
 	if _, answer := a.connect(t, t.Context(), request(1024, 65535), 1); answer != flow.NATChosen {
 		t.Fatal(answer)
 	}
-	st.away = true
+	st.away.Store(true)
 	if _, answer := a.connect(t, t.Context(), request(1024, 65535), 2); answer != flow.NATChosen {
 		t.Error(answer)
 	}
@@ -455,19 +457,50 @@ func TestStoreAway(t *testing.T) {
 	if err := a.pass(t.Context()); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("pass: %v", err)
 	}
-	st.away = false
+	st.away.Store(false)
 	if _, answer := a.connect(t, t.Context(), r, 1); answer != flow.NATChosen {
 		t.Error(answer)
 	}
 }
 
+// TestStoreBack: however long the store was away, a packet that waits has a port within two seconds
+// of its return.
+func TestStoreBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &failing{Store: memory(t)}
+		st.away.Store(true)
+		a := started(t, st, "h1")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.Run(ctx) }()
+		r := request(1024, 65535)
+		if _, answer := a.Choose(r); answer != flow.NATWaiting {
+			t.Fatalf("answer %d without a store", answer)
+		}
+		time.Sleep(5 * time.Minute) // on the bubble's clock
+		if _, answer := a.Choose(r); answer != flow.NATWaiting {
+			t.Fatalf("answer %d without a store", answer)
+		}
+		st.away.Store(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, answer := a.Choose(r); answer != flow.NATChosen {
+			t.Errorf("answer %d with the store back", answer)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 type failing struct {
 	store.Store
-	away bool
+	away atomic.Bool
 }
 
 func (f *failing) Commit(ctx context.Context, conds []store.Cond, ops []store.Op) (int64, error) {
-	if f.away {
+	if f.away.Load() {
 		return 0, fmt.Errorf("test: %w", store.ErrUnavailable)
 	}
 	return f.Store.Commit(ctx, conds, ops)
