@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -25,6 +26,10 @@ import (
 // countsEvery is the pause between reports of sessions of which only counts have changed.
 const countsEvery = 5 * time.Second
 
+// addressDrain is the time for which the namespace keeps the address of a session that is removed,
+// so that the speaker can end it and the peer receives that.
+const addressDrain = 10 * time.Second
+
 // routing is the state of a container that speaks BGP for a router, of one speaker after the other.
 // It is of the container's runner.
 type routing struct {
@@ -32,6 +37,8 @@ type routing struct {
 	routes *learnedRoutes
 	lostAt time.Time // when the last speaker has ended, or the agent has begun
 	ran    bool      // a speaker has run before
+	// draining holds the addresses that no session has any longer, and when they go.
+	draining map[netip.Addr]time.Time
 
 	applied  *routerbgp.Plan // to the speaker that runs
 	peers    []routerbgp.Peer
@@ -43,7 +50,8 @@ type routing struct {
 // routingOf returns the state, which begins with what an earlier agent has reported.
 func (r *runner) routingOf(c *plan.Container) *routing {
 	if r.routing == nil {
-		r.routing = &routing{r: r, routes: newLearnedRoutes(r.agent.opts.HostID, c.Speaker), lostAt: time.Now()}
+		r.routing = &routing{r: r, routes: newLearnedRoutes(r.agent.opts.HostID, c.Speaker), lostAt: time.Now(),
+			draining: map[netip.Addr]time.Time{}}
 		r.routing.routes.load(r.agent.earlier.take(c.Speaker))
 	}
 	return r.routing
@@ -95,6 +103,11 @@ func (r *runner) serveRouting(ctx context.Context, ns *hostnet.Namespace, net *h
 func (g *routing) step(ctx context.Context, net *hostnet.Linux, p *speakerProcess, restarting bool) error {
 	c := g.r.desired()
 	if c.Speaker != nil {
+		actual, err := net.Addresses("lo")
+		if err != nil {
+			return err
+		}
+		c.Addresses = append(c.Addresses[:len(c.Addresses):len(c.Addresses)], g.drain(actual, c.Addresses, time.Now())...)
 		if err := configure(net, &c); err != nil {
 			return err
 		}
@@ -113,10 +126,44 @@ func (g *routing) step(ctx context.Context, net *hostnet.Linux, p *speakerProces
 	return g.follow(ctx, p)
 }
 
-// follow takes reports until the container changes, ctx ends or the speaker does.
+// drain returns the actual addresses that are not desired but stay for a while.
+func (g *routing) drain(actual []netip.Prefix, desired []netip.Addr, now time.Time) (keep []netip.Addr) {
+	before := g.draining
+	g.draining = map[netip.Addr]time.Time{}
+	for _, p := range actual {
+		a := p.Addr()
+		if a.IsLoopback() || slices.Contains(desired, a) {
+			continue
+		}
+		until, known := before[a]
+		if !known {
+			until = now.Add(addressDrain)
+		}
+		if until.After(now) {
+			g.draining[a] = until
+			keep = append(keep, a)
+		}
+	}
+	return keep
+}
+
+// drained returns when the next address goes, the zero Time for none.
+func (g *routing) drained() (next time.Time) {
+	for _, until := range g.draining {
+		if next.IsZero() || until.Before(next) {
+			next = until
+		}
+	}
+	return next
+}
+
+// follow takes reports until the container changes, an address has to go, ctx ends or the speaker
+// does.
 func (g *routing) follow(ctx context.Context, p *speakerProcess) error {
-	stale, counts := task.NewAlarm(), task.NewAlarm()
+	stale, counts, drained := task.NewAlarm(), task.NewAlarm(), task.NewAlarm()
 	defer stale.Set(time.Time{})
+	defer drained.Set(time.Time{})
+	drained.Set(g.drained())
 	defer counts.Set(time.Time{})
 	for {
 		stale.Set(g.routes.staleUntil(g.lostAt))
@@ -124,6 +171,8 @@ func (g *routing) follow(ctx context.Context, p *speakerProcess) error {
 		case <-ctx.Done():
 			return nil
 		case <-g.r.wake:
+			return nil
+		case <-drained.C:
 			return nil
 		case err := <-p.lost:
 			return err
@@ -196,13 +245,16 @@ func (g *routing) logChanges(now *topology.BgpState) {
 			up[p.PeerID] = p.State == topology.BgpEstablished
 		}
 	}
-	log := g.r.agent.log.With("router", now.RouterID)
 	for _, p := range now.Peers {
+		log := g.r.agent.log.With("router", now.RouterID)
 		switch isUp := p.State == topology.BgpEstablished; {
 		case isUp && !up[p.PeerID]:
 			log.Info("BGP session up", "peer", p.Address)
 		case !isUp && up[p.PeerID]:
-			log.Warn("BGP session down", "peer", p.Address, "reason", p.LastError)
+			if p.LastError != "" {
+				log = log.With("reason", p.LastError)
+			}
+			log.Warn("BGP session down", "peer", p.Address)
 		}
 	}
 }

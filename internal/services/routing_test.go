@@ -52,6 +52,9 @@ func TestMain(m *testing.M) {
 // by the router.
 const speakerAddress = "192.0.2.200"
 
+// secondSpeakerAddress is another one.
+const secondSpeakerAddress = "192.0.2.201"
+
 // speakingRouter is a router on the network of a lab, which speaks BGP with machines of it.
 type speakingRouter struct {
 	lab                          *lab
@@ -81,7 +84,7 @@ func (l *lab) speakingRouter() *speakingRouter {
 			PortAddress: netip.MustParseAddr("169.254.0.5"), PortSubnet: []netip.Prefix{netip.MustParsePrefix("169.254.0.5/30")}}},
 		Routes: []topology.Route{
 			{ID: uuid.NewString(), SrcSubnet: anywhere, DstSubnet: netip.MustParsePrefix("169.254.0.4/30"), NextHop: topology.HopPort, NextHopPortID: r.port, Weight: 100},
-			{ID: uuid.NewString(), SrcSubnet: anywhere, DstSubnet: netip.MustParsePrefix(speakerAddress + "/32"), NextHop: topology.HopPort, NextHopPortID: r.port, Weight: 100}},
+			{ID: uuid.NewString(), SrcSubnet: anywhere, DstSubnet: netip.MustParsePrefix(speakerAddress + "/31"), NextHop: topology.HopPort, NextHopPortID: r.port, Weight: 100}},
 	}
 	schema.BindContainer(c, nil)
 	l.put(topology.ContainerOwner, r.container, c)
@@ -343,4 +346,70 @@ func TestRouting(t *testing.T) {
 		names, err := hostnet.NamedNamespaces(plan.NamespacePrefix(topology.ContainerBGP) + r.container[:11])
 		return err == nil && len(names) == 0
 	})
+}
+
+// TestRoutingPeerRemoved: a peer withdraws at once what it has learned when it is removed with the
+// only session from an address of the router. Another peer keeps its session.
+func TestRoutingPeerRemoved(t *testing.T) {
+	l := newLab(t, 1)
+	r := l.speakingRouter()
+	stays, staysNS := l.machine(l.hosts[0])
+	goes, goesNS := l.machine(l.hosts[0])
+	// Hold timers do not expire in the test.
+	config := strings.Replace(fmt.Sprintf(birdSession, `password "right";`), "hold time 9", "hold time 240", 1)
+	one, two := l.bird(staysNS, config), l.bird(goesNS, strings.Replace(config, speakerAddress, secondSpeakerAddress, 1))
+	kept := r.peer(stays, 65001, "right")
+	removed := r.peer(goes, 65001, "right")
+	for i := range r.peers {
+		r.peers[i].HoldTime, r.peers[i].KeepAlive = 240, 80
+	}
+	r.speaker.Sessions[1].LocalAddress = netip.MustParseAddr(secondSpeakerAddress)
+	r.write()
+	r.waitUp(kept)
+	r.waitUp(removed)
+	l.wait("the router's network", func() bool { return one.has("203.0.113.0/24") && two.has("203.0.113.0/24") })
+	since := r.session(kept).Since
+
+	r.peers, r.speaker.Sessions = r.peers[:1], r.speaker.Sessions[:1]
+	r.write()
+	l.wait("the withdrawal by the removed peer", func() bool { return !two.has("203.0.113.0/24") })
+	if s := r.session(kept); s.State != topology.BgpEstablished || !s.Since.Equal(since) {
+		t.Errorf("the other session is %s since %s; want it established since %s", s.State, s.Since, since)
+	}
+	l.wait("the address of the removed session to go", func() bool {
+		return !slices.Contains(r.loopback(), netip.MustParsePrefix(secondSpeakerAddress+"/32"))
+	})
+
+	// A session that the agent has begin anew is down without an error.
+	r.peers[0].KeepAlive = 70
+	r.write()
+	l.wait("the session to begin anew", func() bool { return strings.Contains(l.hosts[0].log.String(), "BGP session down") })
+	if strings.Contains(l.hosts[0].log.String(), `reason=""`) {
+		t.Error("the agent has logged an empty reason; want none")
+	}
+}
+
+// loopback returns the addresses of the loopback interface in the container.
+func (r *speakingRouter) loopback() []netip.Prefix {
+	t := r.lab.t
+	t.Helper()
+	names, err := hostnet.NamedNamespaces(plan.NamespacePrefix(topology.ContainerBGP) + r.container[:11])
+	if err != nil || len(names) != 1 {
+		t.Fatalf("namespaces of the container: %v, %v; want one", names, err)
+	}
+	ns, err := hostnet.OpenNamespace(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	net, err := hostnet.NewLinux(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.Close()
+	addresses, err := net.Addresses("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addresses
 }
