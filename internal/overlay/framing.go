@@ -39,8 +39,8 @@ func (d *decider) describeEntry(key datapath.Key) {
 	p.entered = true
 }
 
-// exampleEntry returns a packet of a flow that unpacks those for a VTEP, with a VNI of the VTEP; the
-// frame inside, which such flows do not depend on, is empty. It has none if the VTEP is gone.
+// exampleEntry returns a packet of a flow that unpacks those for a VTEP, with a VNI of the VTEP.
+// The frame inside, which such flows do not depend on, is empty. It has none if the VTEP is gone.
 func (n *virtualNetwork) exampleEntry(b []byte, key datapath.Key) (frame []byte, ok bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
