@@ -3,6 +3,8 @@ package neutron
 import (
 	"encoding/json"
 	"math"
+	"strings"
+	"unicode"
 )
 
 func bgpSpeakerTable() *Table[BGPSpeaker] {
@@ -44,13 +46,28 @@ func bgpPeerTable() *Table[BGPPeer] {
 		row(Attribute{Name: "auth_type", Create: true, Default: required{}, Filter: true, Sort: true, Type: "string",
 			Doc: "none or md5", parse: oneOf(BGPAuthNone, BGPAuthMD5)}, textValue(func(o *BGPPeer) string { return o.AuthType })),
 		row(Attribute{Name: "password", Create: true, Update: true, Hidden: true, Type: "string",
-			Doc: "of md5, which needs one; never answered", parse: orNull(text(maxPassword))}, value[BGPPeer]{}),
+			Doc: "of md5, which needs one; never answered", parse: orNull(md5Password)}, value[BGPPeer]{}),
 	}
 	return newTable(BGPPeers, append(cols, projectColumns(std)...))
 }
 
-// maxPassword bounds a peer's password, characters, as the reference's database does.
-const maxPassword = 255
+// maxPassword bounds a peer's password, bytes: Linux takes no longer key of TCP MD5. The reference
+// takes 255 characters.
+const maxPassword = 80
+
+// md5Password takes a key of TCP MD5 (RFC 2385). Refusals do not repeat it.
+func md5Password(v any) (any, error) {
+	s, ok := v.(string)
+	switch {
+	case !ok:
+		return nil, reasonf("the password is not a string")
+	case len(s) > maxPassword:
+		return nil, reasonf("the password has %d bytes; TCP MD5 takes at most %d", len(s), maxPassword)
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return nil, reasonf("the password has a control character; use printable ones")
+	}
+	return s, nil
+}
 
 // asNumberColumn returns the row of an AS number of 4 bytes.
 func asNumberColumn[T any](name string, get func(o *T) uint32) column[T] {

@@ -46,6 +46,11 @@ func TestBGPRefusals(t *testing.T) {
 		{"PUT", peers + "/" + plain, `{"bgp_peer":{"password":"x"}}`, 404, "BGP peer " + plain + " not authenticated."},
 		{"PUT", peers + "/" + plain, `{"bgp_peer":{"password":null,"name":"x"}}`, 200, `"name":"x"`},
 		{"PUT", peers + "/" + md5, `{"bgp_peer":{"password":null}}`, 400, "InvalidBgpPeerMd5Authentication"},
+		{"PUT", peers + "/" + md5, `{"bgp_peer":{"password":"` + strings.Repeat("é", 40) + `"}}`, 200, `"auth_type":"md5"`},
+		{"PUT", peers + "/" + md5, `{"bgp_peer":{"password":"` + strings.Repeat("é", 40) + `x"}}`, 400, "Invalid input for password. Reason: the password has 81 bytes; TCP MD5 takes at most 80."},
+		{"PUT", peers + "/" + md5, `{"bgp_peer":{"password":"a\nb"}}`, 400, "Invalid input for password. Reason: the password has a control character; use printable ones."},
+		{"POST", peers, `{"bgp_peer":{"peer_ip":"192.0.2.3","remote_as":1,"auth_type":"md5","password":"` + strings.Repeat("x", 81) + `"}}`, 400, "Invalid input for password. Reason: the password has 81 bytes; TCP MD5 takes at most 80."},
+		{"POST", peers, `{"bgp_peer":{"peer_ip":"192.0.2.3","remote_as":1,"auth_type":"md5","password":"a\u0000"}}`, 400, "Invalid input for password. Reason: the password has a control character; use printable ones."},
 		{"PUT", peers + "/" + md5, `{"bgp_peer":{"peer_ip":"192.0.2.9"}}`, 400, "Cannot update read-only attribute peer_ip"},
 
 		{"PUT", of + "/add_bgp_peer", `{}`, 400, "Bad bgp-speaker request: bgp_peer_id must be specified."},

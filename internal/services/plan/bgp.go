@@ -18,9 +18,15 @@ type Speaker struct {
 	Plan routerbgp.Plan
 	// Peers has the ids of Plan's neighbours, by address.
 	Peers map[netip.Addr]string
-	// Unreachable are peers that the router has no route to, so that they have no session; by id.
-	Unreachable []topology.BgpPeer
-	links       []speakerLink
+	// Unusable are the peers that have no session, by id.
+	Unusable []UnusablePeer
+	links    []speakerLink
+}
+
+// UnusablePeer is a peer that the speaker cannot have a session with.
+type UnusablePeer struct {
+	topology.BgpPeer
+	Reason string
 }
 
 // speakerLink is a subnet of a router, with the port that leads to it.
@@ -73,7 +79,7 @@ func newSpeaker(s *topology.BgpSpeaker, peers []topology.BgpPeer, floating []net
 		x.addSession(&s.Sessions[i], peers)
 	}
 	slices.SortFunc(x.Plan.Neighbours, func(a, b routerbgp.Neighbour) int { return a.Address.Compare(b.Address) })
-	slices.SortFunc(x.Unreachable, func(a, b topology.BgpPeer) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(x.Unusable, func(a, b UnusablePeer) int { return cmp.Compare(a.ID, b.ID) })
 	x.Plan.Own = ownAddresses(s.Links, x.localAddresses())
 	return x
 }
@@ -85,12 +91,17 @@ func (s *Speaker) addSession(session *topology.BgpSession, peers []topology.BgpP
 	}
 	p := peers[i]
 	if !session.LocalAddress.IsValid() {
-		s.Unreachable = append(s.Unreachable, p)
+		s.Unusable = append(s.Unusable, UnusablePeer{p, fmt.Sprintf("the router has no route to %s: give it an interface or gateway on the peer's network", p.Address)})
+		return
+	}
+	n := routerbgp.Neighbour{Address: p.Address, Local: session.LocalAddress, ASNumber: p.ASNumber,
+		Password: p.Password, KeepAlive: p.KeepAlive, HoldTime: p.HoldTime, ConnectRetry: p.ConnectRetry}
+	if err := n.Check(); err != nil { // in the plan it would end the sessions of all peers
+		s.Unusable = append(s.Unusable, UnusablePeer{p, "the peer cannot be set up: " + err.Error()})
 		return
 	}
 	s.Peers[p.Address] = p.ID
-	s.Plan.Neighbours = append(s.Plan.Neighbours, routerbgp.Neighbour{Address: p.Address, Local: session.LocalAddress, ASNumber: p.ASNumber,
-		Password: p.Password, KeepAlive: p.KeepAlive, HoldTime: p.HoldTime, ConnectRetry: p.ConnectRetry})
+	s.Plan.Neighbours = append(s.Plan.Neighbours, n)
 }
 
 // ownAddresses returns the router's IPv4 addresses, in order: those of its links and sessions.
@@ -137,9 +148,8 @@ func (s *Speaker) State(hostID, portID string, peers []routerbgp.Peer, why strin
 			state.Peers = append(state.Peers, topology.BgpPeerState{PeerID: id, Address: n.Address, State: topology.BgpIdle, LastError: why})
 		}
 	}
-	for _, p := range s.Unreachable {
-		state.Peers = append(state.Peers, topology.BgpPeerState{PeerID: p.ID, Address: p.Address, State: topology.BgpIdle,
-			LastError: fmt.Sprintf("the router has no route to %s: give it an interface or gateway on the peer's network", p.Address)})
+	for _, p := range s.Unusable {
+		state.Peers = append(state.Peers, topology.BgpPeerState{PeerID: p.ID, Address: p.Address, State: topology.BgpIdle, LastError: p.Reason})
 	}
 	slices.SortFunc(state.Peers, func(a, b topology.BgpPeerState) int { return cmp.Compare(a.PeerID, b.PeerID) })
 	return state

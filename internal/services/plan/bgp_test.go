@@ -11,7 +11,8 @@ import (
 )
 
 // TestSpeaker: a container of a router that speaks BGP has the addresses of its sessions, announces
-// its networks and floating addresses, and says of a peer without a route that it has none.
+// its networks and floating addresses, and says of a peer without a route that it has none. A peer
+// that cannot be set up keeps no other from its session.
 func TestSpeaker(t *testing.T) {
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	own := addr("203.0.113.2")
@@ -23,10 +24,11 @@ func TestSpeaker(t *testing.T) {
 		{Kind: topology.RouterBGPOwner, ID: "r"}: {
 			BgpSpeakers: []topology.BgpSpeaker{{RouterID: "r", ContainerID: "container-1", ASNumber: 64512, AnnouncesFloating: true,
 				Announced: []netip.Prefix{prefix("10.0.0.0/24")},
-				Sessions:  []topology.BgpSession{{PeerID: "near", LocalAddress: own}, {PeerID: "far"}, {PeerID: "gone", LocalAddress: own}},
+				Sessions:  []topology.BgpSession{{PeerID: "near", LocalAddress: own}, {PeerID: "far"}, {PeerID: "gone", LocalAddress: own}, {PeerID: "long", LocalAddress: own}},
 				Links: []topology.BgpLink{{PortID: "uplink", Subnets: []netip.Prefix{prefix("203.0.113.0/24")}},
 					{PortID: "inner", Subnets: []netip.Prefix{prefix("203.0.113.128/25"), prefix("10.0.0.0/24")}, Addresses: []netip.Addr{addr("10.0.0.1")}, Tenant: true}}}},
-			BgpPeers: []topology.BgpPeer{{ID: "near", Address: addr("203.0.113.1"), ASNumber: 65001}, {ID: "far", Address: addr("192.0.2.1"), ASNumber: 65002}}},
+			BgpPeers: []topology.BgpPeer{{ID: "near", Address: addr("203.0.113.1"), ASNumber: 65001}, {ID: "far", Address: addr("192.0.2.1"), ASNumber: 65002},
+				{ID: "long", Address: addr("203.0.113.3"), ASNumber: 65003}}},
 		{Kind: "floating-ip", ID: "f"}: {FloatingAddresses: []topology.FloatingAddress{{RouterID: "r", Address: addr("203.0.113.7")}, {RouterID: "other", Address: addr("203.0.113.8")}}},
 	}
 	m := NewModel()
@@ -35,7 +37,7 @@ func TestSpeaker(t *testing.T) {
 			t.Errorf("%v does not concern containers", owner)
 		}
 	}
-	m.SetPasswords("r", map[string]string{"near": "x"})
+	m.SetPasswords("r", map[string]string{"near": "x", "long": strings.Repeat("x", 81)})
 	all := m.Containers("h")
 	if len(all) != 1 || all[0].Speaker == nil || !slices.Equal(all[0].Addresses, []netip.Addr{own}) {
 		t.Fatalf("containers are %+v", all)
@@ -58,17 +60,20 @@ func TestSpeaker(t *testing.T) {
 		}
 	}
 	state := s.State("h", "p", []routerbgp.Peer{{Address: addr("203.0.113.1"), State: routerbgp.StateEstablished, Received: 5, Refused: routerbgp.Refused{Limit: 1, NextHop: 2}, Advertised: 2}}, "")
-	if len(state.Peers) != 2 || state.RouterID != "r" {
+	if len(state.Peers) != 3 || state.RouterID != "r" {
 		t.Fatalf("state is %+v", state)
 	}
-	far, near := state.Peers[0], state.Peers[1]
+	far, long, near := state.Peers[0], state.Peers[1], state.Peers[2]
 	if far.PeerID != "far" || far.State != topology.BgpIdle || !strings.Contains(far.LastError, "no route to 192.0.2.1") {
 		t.Errorf("the peer without a route is %+v", far)
+	}
+	if long.PeerID != "long" || long.State != topology.BgpIdle || long.LastError != "the peer cannot be set up: a password of 81 bytes: TCP MD5 takes 80" {
+		t.Errorf("the peer with too long a password is %+v", long)
 	}
 	if near.PeerID != "near" || near.Received != 2 || near.Refused != 3 || near.LastError != "refused routes: 2 with a next hop on no subnet of the router, 1 beyond 10000 of a peer" {
 		t.Errorf("the peer with a session is %+v", near)
 	}
-	down := s.State("h", "p", nil, "the speaker has ended").Peers[1]
+	down := s.State("h", "p", nil, "the speaker has ended").Peers[2]
 	if down.State != topology.BgpIdle || down.LastError != "the speaker has ended" {
 		t.Errorf("without a speaker the peer is %+v", down)
 	}

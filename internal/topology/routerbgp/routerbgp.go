@@ -90,7 +90,7 @@ func (p *Plan) Check() error {
 	seen := map[netip.Addr]bool{}
 	for i := range p.Neighbours {
 		n := &p.Neighbours[i]
-		if err := n.check(); err != nil {
+		if err := n.Check(); err != nil {
 			return fmt.Errorf("neighbour %s: %w", n.Address, err)
 		}
 		if seen[n.Address] {
@@ -116,7 +116,8 @@ func (p *Plan) Check() error {
 	return nil
 }
 
-func (n *Neighbour) check() error {
+// Check returns what makes a neighbour unusable.
+func (n *Neighbour) Check() error {
 	switch {
 	case !n.Address.Is4() || !n.Local.Is4():
 		return fmt.Errorf("want IPv4 addresses, not %s at %s", n.Address, n.Local)
