@@ -186,23 +186,12 @@ func (h *haproxy) write(ctx context.Context, text string) error {
 	return os.Rename(h.file(next), h.file(plan.ConfigFile))
 }
 
-// start starts haproxy, waits until it answers, and has it begin with what is known. Until it knows
-// the last verdicts it takes members down at their first failure, so its log is read only from then
-// on; the statistics have what it has found before.
+// start starts haproxy with what is known of the members, and waits until it answers.
 func (h *haproxy) start(ctx context.Context, c *plan.Container) error {
 	if err := endProcesses(h.ns); err != nil { // workers that have lost their master
 		return err
 	}
-	h.lines.Close()
-	if err := h.launch(ctx, c); err != nil {
-		return errors.Join(err, h.listen())
-	}
-	return h.listen()
-}
-
-// launch starts haproxy, and returns when it knows the last verdicts.
-func (h *haproxy) launch(ctx context.Context, c *plan.Container) error {
-	if err := os.WriteFile(h.file(plan.StateFile), []byte("1\n"), 0o600); err != nil {
+	if err := h.writeState(plan.NoState, c); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(h.file(outputFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -230,28 +219,13 @@ func (h *haproxy) launch(ctx context.Context, c *plan.Container) error {
 	if err := os.WriteFile(h.file(pidFile), []byte(strconv.Itoa(h.pid)), 0o600); err != nil {
 		return err
 	}
-	if err := h.awaitAnswer(ctx, over); err != nil {
-		return err
-	}
-	return h.prime(ctx, c)
+	return h.awaitAnswer(ctx, over)
 }
 
-// primeAtOnce bounds the members of one command.
-const primeAtOnce = 50
-
-// prime gives haproxy the last verdicts: else it would take a member down at its first failure,
-// which may come before the container's port is in force everywhere.
-func (h *haproxy) prime(ctx context.Context, c *plan.Container) error {
-	return h.primeWith(ctx, c, h.known)
-}
-
-func (h *haproxy) primeWith(ctx context.Context, c *plan.Container, known func(member string) string) error {
-	for part := range slices.Chunk(plan.Prime(c, known), primeAtOnce) {
-		if _, err := h.ask(ctx, strings.Join(part, ";")); err != nil {
-			return err
-		}
-	}
-	return nil
+// writeState writes the state with which haproxy is to begin: a saved one, and the last verdicts
+// about other members.
+func (h *haproxy) writeState(saved string, c *plan.Container) error {
+	return os.WriteFile(h.file(plan.StateFile), []byte(plan.Begin(saved, c, h.known)), 0o600)
 }
 
 // trusted reports whether a member counts as down when haproxy says so: haproxy goes on while the
@@ -261,6 +235,9 @@ func (h *haproxy) trusted() bool {
 	return ok && h.sound.Equal(begun)
 }
 
+// raiseAtOnce bounds the members of one command.
+const raiseAtOnce = 50
+
 // regainTrust has haproxy take up again the members that it has found down while the agent did not
 // run, once all checks of that time are over.
 func (h *haproxy) regainTrust(ctx context.Context, c *plan.Container) error {
@@ -268,14 +245,11 @@ func (h *haproxy) regainTrust(ctx context.Context, c *plan.Container) error {
 	if !ok || time.Since(begun) < c.LongestCheck() {
 		return nil
 	}
-	up := func(member string) string {
-		if status := h.known(member); status == topology.MemberActive {
-			return status
+	up := func(member string) bool { return h.known(member) == topology.MemberActive }
+	for part := range slices.Chunk(plan.Raise(c, up), raiseAtOnce) {
+		if _, err := h.ask(ctx, strings.Join(part, ";")); err != nil {
+			return err
 		}
-		return ""
-	}
-	if err := h.primeWith(ctx, c, up); err != nil {
-		return err
 	}
 	h.sound = begun
 	return nil
@@ -302,13 +276,14 @@ func (h *haproxy) awaitAnswer(ctx context.Context, over chan struct{}) error {
 	}
 }
 
-// reload has haproxy read its configuration again, with the state of the members that stay.
+// reload has haproxy read its configuration again, with the state of the members that stay and what
+// is known of others.
 func (h *haproxy) reload(ctx context.Context, c *plan.Container) error {
 	state, err := h.ask(ctx, "show servers state")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(h.file(plan.StateFile), []byte(plan.Kept(state, h.loaded, c)), 0o600); err != nil {
+	if err := h.writeState(plan.Kept(state, h.loaded, c), c); err != nil {
 		return err
 	}
 	before, err := h.worker(ctx)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -126,7 +127,7 @@ func watchHealth(t *testing.T, l *lab, member string) (seen func() map[string]bo
 			}
 		}
 	}()
-	return func() map[string]bool { close(stop); l.put("network", "wake", nil); <-done; return all }
+	return func() map[string]bool { close(stop); l.put("network", "wake", &topology.Bundle{}); <-done; return all }
 }
 
 // TestHealthOfKinds: each kind of monitor tells a member that is up from one that is down.
@@ -210,6 +211,36 @@ func TestSourceOfV1(t *testing.T) {
 	}
 	if out, err := ns.Output(t.Context(), "ping", "-c", "1", "-W", "5", vip.String()); err != nil {
 		t.Errorf("the VIP answers no ping: %v: %s", err, out)
+	}
+}
+
+// TestFirstFailures: a member whose first check fails, as while the path to it is not up, is not
+// down before as many have failed as the monitor asks for, be haproxy new or the member; one that
+// was never up is not up meanwhile.
+func TestFirstFailures(t *testing.T) {
+	l := newLab(t, 1)
+	at, ns := l.machine(l.hosts[0])
+	b := l.balancer(monitorOf(topology.MonitorHTTP))
+	wants := []string{topology.MemberActive, topology.MemberActive, topology.MemberInactive}
+	for i, want := range wants {
+		port := uint16(80 + i)
+		var checks atomic.Int32
+		serveHTTP(t, ns, int(port), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if checks.Add(1) == 1 || want == topology.MemberInactive {
+				w.WriteHeader(http.StatusBadGateway)
+			}
+		}))
+		m := b.add(at, port)
+		l.waitHealth(m, want)
+		health := l.hosts[0].agent.health
+		health.mu.Lock()
+		if n := health.transitions[m]; n != 0 {
+			t.Errorf("the member of port %d was another than %s before", port, want)
+		}
+		health.mu.Unlock()
+		if n := checks.Load(); n < 2 {
+			t.Errorf("the member of port %d is %s after %d checks, want 2 at least", port, want, n)
+		}
 	}
 }
 

@@ -123,19 +123,58 @@ func word(s string) string {
 	return b.String()
 }
 
-// Prime returns the commands by which haproxy begins with the last verdicts about members; known
-// returns one, "" for none.
-func Prime(c *Container, known func(member string) string) (commands []string) {
-	health := map[string]string{topology.MemberActive: "up", topology.MemberInactive: "down"}
+// Raise returns the commands by which haproxy takes members up at once: those that a container's
+// pools name and that are up.
+func Raise(c *Container, up func(member string) bool) (commands []string) {
 	for i := range c.Pools {
 		p := &c.Pools[i]
 		for j := range p.Members {
-			if word := health[known(p.Members[j].ID)]; word != "" && !p.byAgent() {
-				commands = append(commands, "set server "+p.ID+"/"+p.Members[j].ID+" health "+word)
+			if id := p.Members[j].ID; !p.byAgent() && up(id) {
+				commands = append(commands, "set server "+p.ID+"/"+id+" health up")
 			}
 		}
 	}
 	return commands
+}
+
+// NoState is a saved state of haproxy without servers: the version of its form alone.
+const NoState = "1\n"
+
+// Begin adds lines for the members that a saved state lacks, so that haproxy begins with the last
+// verdicts about them; known returns one, "" for none. Without a line haproxy would take a member
+// down at its first failure, which may come before the container's port is in force everywhere.
+func Begin(state string, c *Container, known func(member string) string) string {
+	has := map[string]bool{}
+	for line := range strings.Lines(state) {
+		if fields := strings.Fields(line); len(fields) > 3 {
+			has[fields[3]] = true
+		}
+	}
+	var b strings.Builder
+	b.WriteString(state)
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		for j := range p.Members {
+			if m := &p.Members[j]; !p.byAgent() && !has[m.ID] {
+				writeServerState(&b, p, m, known(m.ID) != topology.MemberInactive)
+			}
+		}
+	}
+	return b.String()
+}
+
+// writeServerState writes the state of a server that was never checked, in the fields of haproxy's
+// management guide, "show servers state". It counts as up until all checks of a fall have failed,
+// or as down until all of a rise have succeeded.
+func writeServerState(b *strings.Builder, p *Pool, m *topology.PoolMember, up bool) {
+	const stopped, running = 0, 2
+	operation, health := stopped, 0
+	if up {
+		operation, health = running, p.Rise()+p.Fall()-1
+	}
+	const weight, neverChecked, noResult, enabled = 1, 1, 0, 6
+	fmt.Fprintf(b, "0 %s 0 %s %s %d 0 %d %d 0 %d %d %d %d 0 0 0 - %d - 0 0 - - 0\n", p.ID, m.ID, m.Address,
+		operation, weight, weight, neverChecked, noResult, health, enabled, m.ProtocolPort)
 }
 
 // Kept returns the lines of haproxy's saved state, as `show servers state` prints it, with which a

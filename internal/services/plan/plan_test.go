@@ -231,14 +231,34 @@ func TestKept(t *testing.T) {
 	}
 }
 
-func TestPrime(t *testing.T) {
+// TestBegin: members without a saved state begin with their last verdict, or up if there is none.
+func TestBegin(t *testing.T) {
+	member := func(id string) topology.PoolMember {
+		return topology.PoolMember{ID: id, Address: netip.MustParseAddr("10.0.0." + id), ProtocolPort: 80}
+	}
 	c := Container{Pools: []Pool{
-		{ID: "p", Members: []topology.PoolMember{{ID: "1"}, {ID: "2"}, {ID: "3"}}},
+		{ID: "p", Monitor: topology.HealthMonitor{MaxRetries: 2, FailRetries: 3}, Members: []topology.PoolMember{member("1"), member("2"), member("3"), member("4")}},
+		{ID: "q", Monitor: topology.HealthMonitor{Type: topology.MonitorPing}, Members: []topology.PoolMember{member("5")}},
+	}}
+	known := map[string]string{"1": topology.MemberActive, "2": topology.MemberInactive, "4": topology.MemberActive}
+	saved := NoState + "2 p 1 4 10.0.0.4 0\n"
+	got := Begin(saved, &c, func(member string) string { return known[member] })
+	want := saved +
+		"0 p 0 1 10.0.0.1 2 0 1 1 0 1 0 4 6 0 0 0 - 80 - 0 0 - - 0\n" +
+		"0 p 0 2 10.0.0.2 0 0 1 1 0 1 0 0 6 0 0 0 - 80 - 0 0 - - 0\n" +
+		"0 p 0 3 10.0.0.3 2 0 1 1 0 1 0 4 6 0 0 0 - 80 - 0 0 - - 0\n"
+	if got != want {
+		t.Errorf("diff (-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+func TestRaise(t *testing.T) {
+	c := Container{Pools: []Pool{
+		{ID: "p", Members: []topology.PoolMember{{ID: "1"}, {ID: "2"}}},
 		{ID: "q", Monitor: topology.HealthMonitor{Type: topology.MonitorPing}, Members: []topology.PoolMember{{ID: "1"}}},
 	}}
-	known := map[string]string{"1": topology.MemberActive, "2": topology.MemberInactive}
-	got := Prime(&c, func(member string) string { return known[member] })
-	if want := []string{"set server p/1 health up", "set server p/2 health down"}; !reflect.DeepEqual(got, want) {
+	got := Raise(&c, func(member string) bool { return member == "1" })
+	if want := []string{"set server p/1 health up"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("commands %q, want %q", got, want)
 	}
 }
@@ -264,8 +284,8 @@ func TestParseHealthLine(t *testing.T) {
 }
 
 func TestParseStats(t *testing.T) {
-	got, err := ParseStats("# pxname,svname,status,check_status,last_chk\np,a,UP,L4OK,\np,b,DOWN,* L4CON,\"a, b\"\np,c,UP,INI,\np,d,UP 1/3,L7OK,\np,BACKEND,UP,,\np,e,MAINT,L4OK,\n\n")
-	want := []Verdict{{"a", topology.MemberActive}, {"b", topology.MemberInactive}, {"d", topology.MemberActive}}
+	got, err := ParseStats("# pxname,svname,status,check_status,last_chk\np,a,UP,L4OK,\np,b,DOWN,* L4CON,\"a, b\"\np,c,UP,INI,\np,d,UP 1/3,L7STS,\np,f,DOWN 1/2,L7OK,\np,BACKEND,UP,,\np,e,MAINT,L4OK,\n\n")
+	want := []Verdict{{"a", topology.MemberActive}, {"b", topology.MemberInactive}, {"f", topology.MemberInactive}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}

@@ -53,7 +53,8 @@ func statusOf(word string) (status string, ok bool) {
 const maxStats = 64 << 20
 
 // ParseStats returns the verdicts in haproxy's table of statistics, as `show stat` prints it. A
-// server that was not checked yet has none.
+// server that was not checked yet has none, nor has one of which checks fail that is not down yet:
+// it may never have been up.
 func ParseStats(text string) ([]Verdict, error) {
 	if len(text) > maxStats {
 		return nil, fmt.Errorf("haproxy's statistics have %d bytes, at most %d are read", len(text), maxStats)
@@ -86,8 +87,9 @@ func ParseStats(text string) ([]Verdict, error) {
 		if len(row) <= max(name, state, check) || row[check] == "" || strings.HasSuffix(row[check], "INI") {
 			continue
 		}
-		word, _, _ := strings.Cut(row[state], " ")
-		if status, ok := statusOf(word); ok && row[name] != "" {
+		word, _, failing := strings.Cut(row[state], " ") // as "UP 1/3", "DOWN 1/2"
+		status, ok := statusOf(word)
+		if ok && !(failing && status == topology.MemberActive) && row[name] != "" {
 			all = append(all, Verdict{strings.Clone(row[name]), status})
 		}
 	}
