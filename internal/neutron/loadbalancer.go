@@ -365,6 +365,22 @@ func CheckMonitorAddress(a netip.Addr) error {
 // leastUDPDelay is the least delay of UDP-CONNECT, seconds.
 const leastUDPDelay = 3
 
+// MaxMonitorSeconds bounds the delay and timeout of health monitors: a day. The largest time of
+// haproxy, which sends the checks, is 24.8 days.
+const MaxMonitorSeconds = 86_400
+
+// HTTPMethods returns the methods that health monitors may send.
+func HTTPMethods() []string {
+	return []string{"HEAD", "GET", "DELETE", "CONNECT", "TRACE", "PATCH", "OPTIONS", "PUT", "POST"}
+}
+
+// FallingCodes reports whether expected codes are a range, such as 299-200, that ends below its
+// first code.
+func FallingCodes(codes string) bool {
+	first, last, isRange := strings.Cut(codes, "-")
+	return isRange && first > last
+}
+
 // CheckHealthMonitor refuses what a monitor of the pool's protocol cannot be. given are the
 // attributes that the request names.
 func CheckHealthMonitor(m *HealthMonitor, given Values, protocol string) error {

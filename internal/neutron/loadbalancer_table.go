@@ -1,6 +1,9 @@
 package neutron
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // lbPorts takes the ports of listeners and members.
 func lbPorts(v any) (any, error) { return between(1, math.MaxUint16)(v) }
@@ -182,10 +185,10 @@ func monitorColumns(types ...string) []column[HealthMonitorView] {
 	cols := append([]column[T]{idColumn(func(o *T) *Standard { return &o.Standard })}, projectColumns(func(o *T) *Standard { return &o.Standard })...)
 	return append(cols, adminStateColumn(func(o *T) bool { return o.AdminStateUp }),
 		row(needed("type", "string", "", oneOf(types...)), textValue(func(o *T) string { return o.Type })),
-		number("delay", "seconds between checks, at least timeout", between(0, math.MaxInt32), func(o *T) int { return o.Delay }),
-		number("timeout", "seconds that a check may take", between(0, math.MaxInt32), func(o *T) int { return o.Timeout }),
+		number("delay", "seconds between checks, at least timeout, up to 86400", between(0, MaxMonitorSeconds), func(o *T) int { return o.Delay }),
+		number("timeout", "seconds that a check may take, up to 86400", between(0, MaxMonitorSeconds), func(o *T) int { return o.Timeout }),
 		number("max_retries", "failures before a member is down, 1 to 10", between(1, 10), func(o *T) int { return o.MaxRetries }),
-		http("http_method", "of HTTP and HTTPS", orNull(text(16)), func(o *T) string { return o.HTTPMethod }),
+		http("http_method", "of HTTP and HTTPS: "+strings.Join(HTTPMethods(), ", "), orNull(oneOf(HTTPMethods()...)), func(o *T) string { return o.HTTPMethod }),
 		http("url_path", "of HTTP and HTTPS", orNull(lbURLPath), func(o *T) string { return o.URLPath }),
 		http("expected_codes", "of HTTP and HTTPS; 200, 200,202 or 200-204", orNull(lbCodes), func(o *T) string { return o.ExpectedCodes }),
 		idsColumn("pools", func(o *T) []string { return o.Pools }))
@@ -224,8 +227,11 @@ func lbCodes(v any) (any, error) {
 			valid = valid && c == comma
 		}
 	}
-	if !valid {
+	switch {
+	case !valid:
 		return nil, reasonf("'%s' is not 200, 200,202 or 200-204", codes)
+	case FallingCodes(codes):
+		return nil, reasonf("the range '%s' ends below its first code", codes)
 	}
 	return codes, nil
 }

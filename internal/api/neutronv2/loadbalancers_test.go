@@ -39,6 +39,13 @@ func TestLBaaSv2(t *testing.T) {
 		{http.MethodPost, "/lbaas/healthmonitors", `{"healthmonitor":{"pool_id":"POOL","type":"TCP","delay":5,"timeout":3,"max_retries":2}}`, 409, "OneHealthMonitorPerPool"},
 		{http.MethodPost, "/lbaas/healthmonitors", `{"healthmonitor":{"pool_id":"POOL","type":"TCP","delay":2,"timeout":3,"max_retries":2}}`, 409, "OneHealthMonitorPerPool"},
 		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"delay":2}}`, 400, "Delay must be greater than or equal to timeout"},
+		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"delay":86401}}`, 400, "Invalid input for delay. Reason: '86401' is too large - must be no larger than '86400'."},
+		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"timeout":2147483647}}`, 400, "Invalid input for timeout. Reason: '2147483647' is too large - must be no larger than '86400'."},
+		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"expected_codes":"299-200"}}`, 400, "Invalid input for expected_codes. Reason: the range '299-200' ends below its first code."},
+		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"http_method":"GET x"}}`, 400, "Invalid input for http_method. Reason: GET x is not in valid_values."},
+		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"http_method":"GET\r\nX-A: b"}}`, 400, "Invalid input for http_method."},
+		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"http_method":"\u0000"}}`, 400, "Invalid input for http_method."},
+		{http.MethodPut, "/lbaas/healthmonitors/MONITOR", `{"healthmonitor":{"http_method":"HEAD","expected_codes":"200-299"}}`, 200, `"http_method":"HEAD"`},
 		{http.MethodPost, "/lbaas/pools/POOL/members", `{"member":{"address":"10.0.0.11","protocol_port":80,"subnet_id":"SUBNET"}}`, 409, "MemberExists"},
 		{http.MethodPost, "/lbaas/pools/POOL/members", `{"member":{"address":"10.0.0.10","protocol_port":80,"subnet_id":"SUBNET"}}`, 400, "member address"},
 		{http.MethodPost, "/lbaas/loadbalancers", `{"loadbalancer":{"vip_subnet_id":"SUBNET","provider":"haproxy"}}`, 404, "ProviderNotFound"},
@@ -98,6 +105,14 @@ func TestLBaaSv1(t *testing.T) {
 	s.must(t, http.StatusOK, "member", http.MethodGet, "/lb/pools/"+p+"/stats.json", nil)
 	s.must(t, http.StatusBadRequest, "member", http.MethodPut, "/lb/pools/"+p, `{"pool":{"health_monitors":[]}}`)
 	s.must(t, http.StatusBadRequest, "member", http.MethodPut, "/lb/vips/"+vip["id"].(string), `{"vip":{"session_persistence":{"type":"HTTP_COOKIE"}}}`)
+	for field, value := range map[string]string{"http_method": `"GET x"`, "expected_codes": `"299-200"`, "delay": "86401", "timeout": "86401"} {
+		monitor := `{"health_monitor":{"type":"HTTP","delay":5,"timeout":3,"max_retries":2}}`
+		made := s.create(t, "member", "lb/health_monitors", monitor)["id"].(string)
+		a := s.must(t, http.StatusBadRequest, "member", http.MethodPut, "/lb/health_monitors/"+made, `{"health_monitor":{"`+field+`":`+value+`}}`)
+		if !strings.Contains(string(a.body), "Invalid input for "+field) {
+			t.Errorf("%s %s: %s", field, value, a.body)
+		}
+	}
 	s.must(t, http.StatusNotFound, "other", http.MethodGet, "/lb/pools/"+p, nil)
 	s.must(t, http.StatusNotFound, "member", http.MethodGet, "/lbaas/pools/"+p, nil)
 	for path, want := range map[string]string{"/lb/pools/" + p: "PoolInUse", "/lb/health_monitors/" + h: "HealthMonitorInUse", "/lb/vips/nosuch": "VipNotFound"} {

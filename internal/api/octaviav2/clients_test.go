@@ -179,6 +179,7 @@ func TestRefused(t *testing.T) {
 	_, subnet := s.subnet(t, "10.0.0.0/24")
 	lb := s.must(t, http.StatusCreated, "member", http.MethodPost, "/loadbalancers", `{"loadbalancer":{"vip_subnet_id":"`+subnet+`"}}`).id()
 	listener := s.must(t, http.StatusCreated, "member", http.MethodPost, "/listeners", `{"listener":{"loadbalancer_id":"`+lb+`","protocol":"TCP","protocol_port":2}}`).id()
+	pool := s.must(t, http.StatusCreated, "member", http.MethodPost, "/pools", `{"pool":{"loadbalancer_id":"`+lb+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}}`).id()
 	for _, x := range []struct {
 		path, body string
 		status     int
@@ -192,11 +193,15 @@ func TestRefused(t *testing.T) {
 		{"/pools", `{"pool":{"listener_id":"LISTENER","protocol":"PROXYV2","lb_algorithm":"ROUND_ROBIN"}}`, 501, "pools of protocol PROXYV2"},
 		{"/pools", `{"pool":{"loadbalancer_id":"LB","protocol":"HTTP","lb_algorithm":"ROUND_ROBIN","session_persistence":{"type":"HTTP_COOKIE"}}}`, 501, "HTTP_COOKIE"},
 		{"/pools", `{"pool":{"loadbalancer_id":"LB","protocol":"TCP","lb_algorithm":"ROUND_ROBIN","tls_enabled":true}}`, 501, "tls_enabled"},
+		{"/healthmonitors", `{"healthmonitor":{"pool_id":"POOL","type":"HTTP","delay":5,"timeout":3,"max_retries":2,"expected_codes":"299-200"}}`, 400, "Invalid input for field/attribute expected_codes. Value: '299-200'. Value should be a range that does not end below its first code"},
+		{"/healthmonitors", `{"healthmonitor":{"pool_id":"POOL","type":"TCP","delay":86401,"timeout":3,"max_retries":2}}`, 400, "Invalid input for field/attribute delay. Value: '86401'. Value should be lower or equal to 86400"},
+		{"/healthmonitors", `{"healthmonitor":{"pool_id":"POOL","type":"TCP","delay":86400,"timeout":2147483647,"max_retries":2}}`, 400, "Invalid input for field/attribute timeout. Value: '2147483647'. Value should be lower or equal to 86400"},
+		{"/healthmonitors", `{"healthmonitor":{"pool_id":"POOL","type":"HTTP","delay":86400,"timeout":86400,"max_retries":2,"expected_codes":"200-200"}}`, 201, `"delay":86400`},
 		{"network:/lbaas/listeners", `{"listener":{"loadbalancer_id":"LB","protocol":"TERMINATED_HTTPS","protocol_port":1,"default_tls_container_ref":"http://x"}}`, 501, "NotImplemented"},
 		{"network:/lbaas/pools", `{"pool":{"loadbalancer_id":"LB","protocol":"HTTP","lb_algorithm":"ROUND_ROBIN","session_persistence":{"type":"HTTP_COOKIE"}}}`, 501, "HTTP_COOKIE"},
 		{"network:/lbaas/healthmonitors", `{"healthmonitor":{"pool_id":"LB","type":"TCP","delay":5,"timeout":3,"max_retries":2}}`, 404, "pool LB could not be found"},
 	} {
-		a := s.must(t, x.status, "member", http.MethodPost, x.path, strings.NewReplacer("LB", lb, "LISTENER", listener).Replace(x.body))
+		a := s.must(t, x.status, "member", http.MethodPost, x.path, strings.NewReplacer("LB", lb, "LISTENER", listener, "POOL", pool).Replace(x.body))
 		if want := strings.ReplaceAll(x.text, "LB", lb); !strings.Contains(string(a.body), want) {
 			t.Errorf("%s %s: %s, want %q", x.path, x.body, a.body, want)
 		}

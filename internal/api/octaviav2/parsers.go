@@ -222,6 +222,16 @@ func pattern(expression, shown string) parser {
 	}
 }
 
+// expectedCodes takes codes of HTTP: 200, 200,202 or 200-204.
+func expectedCodes(b *body, raw json.RawMessage) (any, error) {
+	const expression = `^(\d{3}(\s*,\s*\d{3})*)$|^(\d{3}-\d{3})$`
+	codes, err := pattern(expression, expression)(b, raw)
+	if err == nil && neutron.FallingCodes(codes.(string)) {
+		return nil, complaint("Value should be a range that does not end below its first code")
+	}
+	return codes, err
+}
+
 // urlPath takes the path of a URL.
 func urlPath(_ *body, raw json.RawMessage) (any, error) {
 	s, err := str(raw)

@@ -271,13 +271,13 @@ func monitorColumns() []column[neutron.HealthMonitorView] {
 			return v.Pools[0]
 		}, filter: true, hidden: true},
 		settable(required("type", oneOf("PING", "HTTP", "TLS-HELLO", "SCTP", "HTTPS", "UDP-CONNECT", "TCP")), func(v *V) any { return v.Type }),
-		settable(needed("delay", integer(0, math.MaxInt32)), func(v *V) any { return v.Delay }),
-		settable(needed("timeout", integer(0, math.MaxInt32)), func(v *V) any { return v.Timeout }),
+		settable(needed("delay", integer(0, neutron.MaxMonitorSeconds)), func(v *V) any { return v.Delay }),
+		settable(needed("timeout", integer(0, neutron.MaxMonitorSeconds)), func(v *V) any { return v.Timeout }),
 		settable(at("max_retries_down", 3, integer(1, 10)), func(v *V) any { return v.MaxRetriesDown }),
 		settable(needed("max_retries", integer(1, 10)), func(v *V) any { return v.MaxRetries }),
-		http("http_method", oneOf("HEAD", "GET", "DELETE", "CONNECT", "TRACE", "PATCH", "OPTIONS", "PUT", "POST"), func(v *V) string { return v.HTTPMethod }),
+		http("http_method", oneOf(neutron.HTTPMethods()...), func(v *V) string { return v.HTTPMethod }),
 		http("url_path", urlPath, func(v *V) string { return v.URLPath }),
-		http("expected_codes", pattern(`^(\d{3}(\s*,\s*\d{3})*)$|^(\d{3}-\d{3})$`, `^(\d{3}(\s*,\s*\d{3})*)$|^(\d{3}-\d{3})$`), func(v *V) string { return v.ExpectedCodes }),
+		http("expected_codes", expectedCodes, func(v *V) string { return v.ExpectedCodes }),
 		settable(at("http_version", none{}, httpVersion), func(v *V) any {
 			if v.HTTPVersion == "" {
 				return nil
