@@ -175,11 +175,11 @@ func (h *haproxy) write(ctx context.Context, text string) error {
 	if err := os.WriteFile(h.file(next), []byte(text), 0o600); err != nil {
 		return err
 	}
-	check := exec.CommandContext(ctx, h.program, "-c", "-q", "-f", next)
+	check := exec.CommandContext(ctx, h.program, "-c", "-f", next) // with -q it would not say why
 	check.Dir = h.dir
 	out, err := check.CombinedOutput()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		return fmt.Errorf("haproxy refuses its configuration: %s", lastLine(out))
+		return fmt.Errorf("haproxy refuses its configuration: %s", firstAlert(out))
 	} else if err != nil {
 		return missing(err)
 	}
@@ -388,6 +388,21 @@ func (h *haproxy) lastWords() string {
 		return ": " + line
 	}
 	return ""
+}
+
+// firstAlert returns the first error that haproxy has printed, such as
+//
+//	[ALERT]    (123) : config : parsing [haproxy.cfg:20] : invalid range of status codes.
+//
+// without its level and process id. Later ones follow from it. Without any it is the last line.
+func firstAlert(text []byte) string {
+	for line := range strings.Lines(string(text)) {
+		if alert, ok := strings.CutPrefix(line, "[ALERT]"); ok {
+			_, message, _ := strings.Cut(alert, " : ")
+			return strings.TrimSpace(message)
+		}
+	}
+	return lastLine(text)
 }
 
 func lastLine(text []byte) string {

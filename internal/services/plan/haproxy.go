@@ -86,7 +86,13 @@ func renderHTTP(line func(string, ...any), m *topology.HealthMonitor) {
 	}
 	line("option httpchk")
 	line("http-check send meth %s uri %s ver %s%s", word(cmp.Or(m.HTTPMethod, "GET")), word(cmp.Or(m.URLPath, "/")), word("HTTP/"+version), host)
-	line("http-check expect status %s", word(cmp.Or(m.ExpectedCodes, "200")))
+	line("http-check expect status %s", word(expectedCodes(m)))
+}
+
+// expectedCodes returns the codes that a check expects, without the spaces beside commas that
+// Octavia takes and haproxy does not.
+func expectedCodes(m *topology.HealthMonitor) string {
+	return strings.Join(strings.Fields(cmp.Or(m.ExpectedCodes, "200")), "")
 }
 
 // monitored returns what is checked in place of a member's address and port.
