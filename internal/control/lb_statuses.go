@@ -109,7 +109,7 @@ func listenerStatus(r records.Reader, l *neutron.Listener) (status, reason strin
 	if !ok {
 		return neutron.LBOnline, ""
 	}
-	if why := checksFail(r, p); why != "" && monitored(r, p) {
+	if why := unchecked(r, p); why != "" {
 		reason = "the members of pool " + p.ID + " are not checked: " + why
 	}
 	switch status := poolStatus(r, p); {
@@ -155,6 +155,21 @@ func loadBalancerStatus(r records.Reader, lb *neutron.LoadBalancer) (status, rea
 		return neutron.LBDegraded, reason
 	}
 	return neutron.LBOnline, ""
+}
+
+// unchecked returns why the members of a pool are not checked although its health monitor is up, ""
+// if they are or there is none.
+func unchecked(r records.Reader, p *neutron.LBPool) string {
+	m, ok := schema.HealthMonitors.Peek(r, p.HealthMonitorID)
+	switch {
+	case !ok || !m.AdminStateUp:
+		return ""
+	case m.Delay == 0:
+		return "health monitor " + m.ID + " has delay 0"
+	case m.Timeout == 0:
+		return "health monitor " + m.ID + " has timeout 0"
+	}
+	return checksFail(r, p)
 }
 
 // checksFail returns why nothing checks the members of a pool, "" if its container runs or starts.

@@ -163,6 +163,13 @@ func TestOperatingStatus(t *testing.T) {
 	fails("h1")
 	check("checks that fail", "DEGRADED", "DEGRADED", "ONLINE", "ONLINE", "ONLINE")
 	why("checks that fail", "haproxy is not installed (apt install haproxy), on host one")
+	for _, zero := range []string{"timeout", "delay"} {
+		if _, err := w.change(w.member, neutron.HealthMonitors, monitor.ID, `{"`+zero+`":0}`); err != nil {
+			t.Fatal(err)
+		}
+		check("no "+zero, "DEGRADED", "DEGRADED", "ONLINE", "NO_MONITOR", "NO_MONITOR")
+		why("no "+zero, "health monitor "+monitor.ID+" has "+zero+" 0")
+	}
 	if _, err := w.change(w.member, neutron.HealthMonitors, monitor.ID, `{"admin_state_up":false}`); err != nil {
 		t.Fatal(err)
 	}
