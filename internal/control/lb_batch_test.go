@@ -10,6 +10,7 @@ import (
 	"heddle/internal/control"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
@@ -47,6 +48,37 @@ func TestReplaceMembers(t *testing.T) {
 				t.Errorf("%d members, want %d", got, n)
 			}
 		})
+	}
+}
+
+// TestReplaceMembersOfFullPool: members are added to and replaced in a pool that has more than one
+// commit can read, as parallel requests fill it.
+func TestReplaceMembersOfFullPool(t *testing.T) {
+	t.Parallel()
+	const each = 1500
+	w := balancing(t)
+	p := w.make(neutron.LBPools, `{"loadbalancer_id":"`+w.lb.ID+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}`).(*neutron.LBPoolView)
+	replace := func(port int, additive bool) {
+		t.Helper()
+		if err := w.LoadBalancing().ReplaceMembers(t.Context(), w.member, p.ID, w.batch(each, port), additive); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for port := 80; port < 83; port++ {
+		replace(port, true)
+	}
+	if got := len(w.members(p.ID)); got <= records.MaxOperations {
+		t.Fatalf("%d members, want more than a commit's %d operations", got, records.MaxOperations)
+	}
+	replace(90, true)
+	replace(91, false)
+	for _, m := range w.members(p.ID) {
+		if m.ProtocolPort != 91 {
+			t.Fatalf("a member of another batch is still there: %+v", m.LBMember)
+		}
+	}
+	if got := len(w.members(p.ID)); got != each {
+		t.Errorf("%d members, want %d", got, each)
 	}
 }
 

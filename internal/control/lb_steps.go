@@ -210,11 +210,11 @@ func (s *LoadBalancing) putMembers(o *operation, pool string, vs []neutron.Value
 	}
 	had := map[string]string{} // ids
 	for _, id := range schema.LBMembers.Referrers(o.tx, "pool", pool) {
-		m, err := schema.LBMembers.Get(o.tx, id)
-		if err != nil {
-			return err
+		// No condition on each: a pool may have more members than a commit can have conditions, and
+		// their places never change.
+		if m, ok := schema.LBMembers.Peek(o.tx, id); ok {
+			had[memberPlace(m.Address, m.ProtocolPort)] = id
 		}
-		had[memberPlace(m.Address, m.ProtocolPort)] = id
 	}
 	fresh := 0 // that are charged for
 	for _, v := range vs {
@@ -246,11 +246,8 @@ func (s *LoadBalancing) dropMembers(o *operation, pool string, named map[string]
 	}
 	dropped := 0
 	for _, id := range schema.LBMembers.Referrers(o.tx, "pool", pool) {
-		m, err := schema.LBMembers.Get(o.tx, id)
-		if err != nil {
-			return false, err
-		}
-		if named[memberPlace(m.Address, m.ProtocolPort)] {
+		m, ok := schema.LBMembers.Peek(o.tx, id) // as in putMembers
+		if !ok || named[memberPlace(m.Address, m.ProtocolPort)] {
 			continue
 		}
 		if dropped == most {
