@@ -211,11 +211,10 @@ func openFlow(t *testing.T, from *netlab.Namespace, network, to string) *longFlo
 	})
 	f.last = time.Now()
 	go func() {
-		for {
+		for range time.Tick(betweenPackets) {
 			if _, err := f.conn.Write([]byte("packet")); errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(betweenPackets)
 		}
 	}()
 	go func() {

@@ -1,10 +1,7 @@
 package control_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"heddle/internal/control"
@@ -133,28 +130,13 @@ func TestManyMembersGo(t *testing.T) {
 	}
 }
 
-// dyingStore refuses all commits after the first few, as if the server ended.
-type dyingStore struct {
-	store.Store
-	left atomic.Int64
-}
-
-var errDead = errors.New("the server has ended")
-
-func (d *dyingStore) Commit(ctx context.Context, conds []store.Cond, ops []store.Op) (int64, error) {
-	if d.left.Add(-1) < 0 {
-		return 0, errDead
-	}
-	return d.Store.Commit(ctx, conds, ops)
-}
-
 // TestReplaceMembersResumed: wherever a server ends while it replaces more members than one commit
 // can, the old ones are there until all new ones are, and the same request does the rest.
 func TestReplaceMembersResumed(t *testing.T) {
 	t.Parallel()
 	const members, endless = 1100, 1 << 30
 	for ends := range int64(5) {
-		d := &dyingStore{Store: store.NewMemory()}
+		d := &crashing{Store: store.NewMemory()}
 		d.left.Store(endless)
 		w := balancingIn(open(t, d, control.Options{}))
 		p := w.make(neutron.LBPools, `{"loadbalancer_id":"`+w.lb.ID+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}`).(*neutron.LBPoolView)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -26,26 +25,6 @@ const (
 	resetAll  = 'r' // reset the connection
 )
 
-// obey serves a TCP port as clients ask.
-func (m *machine) obey(port int) {
-	t := m.lab.t
-	t.Helper()
-	var l net.Listener
-	if err := m.Do(func() (err error) { l, err = net.Listen("tcp4", ":"+strconv.Itoa(port)); return err }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go obeyOne(c.(*net.TCPConn))
-		}
-	}()
-}
-
 // sendOn sends to a client until it cannot.
 func sendOn(c *net.TCPConn) {
 	for range time.Tick(20 * time.Millisecond) {
@@ -55,9 +34,8 @@ func sendOn(c *net.TCPConn) {
 	}
 }
 
-// obeyOne serves one connection until the client closes it.
-func obeyOne(c *net.TCPConn) {
-	defer c.Close()
+// obey serves one connection as the client asks until that closes it.
+func obey(c *net.TCPConn) {
 	for b := make([]byte, 1); ; {
 		if _, err := c.Read(b); err != nil {
 			return
@@ -172,7 +150,7 @@ func (c *obeyed) translations(hosts ...*testHost) (n int) {
 
 // balancerObeyed makes a balancer of version 2 whose only member, a machine, obeys.
 func (n *network) balancerObeyed(vip string, m *machine) *balanced {
-	m.obey(9000)
+	m.serveEach("tcp4", 9000, obey)
 	b := n.balancer2(vip)
 	b.members = []*poolMember{{machine: m, record: topology.PoolMember{ID: uuid.NewString(), PoolID: b.pool.ID, AdminStateUp: true,
 		Status: topology.MemberMonitored, Address: m.v4, ProtocolPort: 9000, Weight: 1}}}

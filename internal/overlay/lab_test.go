@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -400,6 +401,12 @@ func (m *machine) pingFor(to netip.Addr, count int, timeout time.Duration) error
 
 // listen serves TCP on a port of the machine's and echoes what comes.
 func (m *machine) listen(network string, port int) net.Listener {
+	m.lab.t.Helper()
+	return m.serveEach(network, port, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }) // the client sees what is missing
+}
+
+// serveEach has each connection to a TCP port of the machine's handled, and closes it then.
+func (m *machine) serveEach(network string, port int, handle func(*net.TCPConn)) net.Listener {
 	t := m.lab.t
 	t.Helper()
 	var l net.Listener
@@ -419,16 +426,7 @@ func (m *machine) listen(network string, port int) net.Listener {
 			}
 			go func() {
 				defer c.Close()
-				b := make([]byte, 64<<10)
-				for {
-					n, err := c.Read(b)
-					if err != nil {
-						return
-					}
-					if _, err := c.Write(b[:n]); err != nil {
-						return
-					}
-				}
+				handle(c.(*net.TCPConn))
 			}()
 		}
 	}()

@@ -85,28 +85,11 @@ func (r *routed) machine(h *testHost) *machine {
 // serve echoes what comes in on a TCP port of the machine, and says from where it is reached.
 func (m *machine) serve(port int) (from chan netip.Addr) {
 	m.lab.t.Helper()
-	var l net.Listener
-	if err := m.Do(func() (err error) {
-		l, err = net.Listen("tcp4", fmt.Sprint(":", port))
-		return err
-	}); err != nil {
-		m.lab.t.Fatal(err)
-	}
-	m.lab.t.Cleanup(func() { l.Close() })
 	from = make(chan netip.Addr, 16)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			from <- c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c) // the client sees what is missing
-			}()
-		}
-	}()
+	m.serveEach("tcp4", port, func(c *net.TCPConn) {
+		from <- c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+		_, _ = io.Copy(c, c) // the client sees what is missing
+	})
 	return from
 }
 

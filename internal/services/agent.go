@@ -163,13 +163,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	var reporting sync.WaitGroup
 	reporting.Go(func() { a.health.run(ctx) })
 	reporting.Go(func() { a.sight.run(ctx) })
+	reporting.Go(func() { a.followPlace(ctx) })
 	defer reporting.Wait()
 	defer a.stopAll()
 	check, backoff := time.NewTicker(checkEvery), task.Backoff{Least: leastPause, Most: mostPause}
 	defer check.Stop()
-	place := time.NewTicker(lookAgain)
-	defer place.Stop()
-	for suspended := false; ctx.Err() == nil; {
+	for {
 		var retry <-chan time.Time
 		if err := a.pass(ctx); err != nil {
 			a.log.Warn("cannot remove what is left of service containers, will try again", "err", err)
@@ -177,21 +176,33 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		} else {
 			backoff.Reset()
 		}
-		for waiting := true; waiting; {
-			waiting = false
-			select {
-			case <-ctx.Done():
-			case <-a.wake:
-			case <-retry:
-			case <-check.C:
-				a.announce()
-			case <-place.C:
-				now := a.opts.Reports.Suspended()
-				waiting, suspended = now == suspended, now
-			}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		case <-retry:
+		case <-check.C:
+			a.announce()
 		}
 	}
-	return nil
+}
+
+// followPlace has the containers looked at when another agent takes the host's place, and when this
+// one has it again.
+func (a *Agent) followPlace(ctx context.Context) {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for suspended := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if now := a.opts.Reports.Suspended(); now != suspended {
+			suspended = now
+			a.wake.Give()
+		}
+	}
 }
 
 // pass starts and changes the containers of this host, and removes others.

@@ -67,7 +67,7 @@ static __always_inline int is_current(const struct flow *f)
 	return 1;
 }
 
-// begins says whether the frame may be the first of a new TCP connection with the addresses and ports of an earlier one,
+// begins reports whether the frame may be the first of a new TCP connection with the addresses and ports of an earlier one,
 // about which the agent tells other hosts: they may have forgotten the translation already.
 static __always_inline int begins(const struct flow *f, __u8 tcp_flags)
 {

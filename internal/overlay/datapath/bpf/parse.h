@@ -85,7 +85,7 @@ static __always_inline int end_points(const __u8 *h, __u8 proto, __be16 *sport, 
 	return HAS_KEY;
 }
 
-/* has_bad_tcp says whether the TCP header h, up to its flags at hand or not, does not fit the room for it. */
+/* has_bad_tcp reports whether the TCP header h, up to its flags at hand or not, does not fit the room for it. */
 static __always_inline int has_bad_tcp(const __u8 *h, const void *end, __u32 room)
 {
 	__u32 size;
