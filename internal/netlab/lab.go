@@ -121,7 +121,7 @@ func ForTest(t TB) *Lab {
 	if os.Geteuid() != 0 {
 		t.Skipf("this test makes network namespaces: run it as root")
 	}
-	if err := sweepDead(); err != nil {
+	if err := sweepDead(testPrefix); err != nil {
 		t.Logf("remove labs of dead tests: %v", err) // another test may be at it
 	}
 	l := NewRandom(fmt.Sprintf("%s%d-", testPrefix, os.Getpid()))
@@ -139,11 +139,11 @@ func ForTest(t TB) *Lab {
 // testPrefix begins the names of tests' labs; the number of their process and a dash follow.
 const testPrefix = "ht"
 
-// sweepDead removes the namespaces of tests whose process is dead, and kills the processes in them,
-// such as a dnsmasq that was to outlive its agent.
-func sweepDead() error {
-	_, err := sweep(testPrefix+"[0-9]*-*", func(name string) bool {
-		number, _, _ := strings.Cut(strings.TrimPrefix(name, testPrefix), "-")
+// sweepDead removes the namespaces of labs called prefix, a process number and a dash whose process
+// is dead, and kills the processes in them, such as a dnsmasq that was to outlive its agent.
+func sweepDead(prefix string) error {
+	_, err := sweep(prefix+"[0-9]*-*", func(name string) bool {
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "-")
 		pid, err := strconv.Atoi(number)
 		return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 	})

@@ -85,45 +85,41 @@ func TestAdoptKillsWhatRuns(t *testing.T) {
 }
 
 // TestDeadTestsLeaveNothing: the next test ends what runs in the namespaces of a test whose process
-// died, and removes them; those of one that runs stay.
+// died, and removes them; those of one that runs stay. The labs have a prefix of their own: tests of
+// other packages sweep the common one at any moment.
 func TestDeadTestsLeaveNothing(t *testing.T) {
 	t.Parallel()
-	mine := ForTest(t).MustNamespace(t, "mine")
 	died := exec.Command("true")
 	if err := died.Run(); err != nil {
 		t.Fatal(err)
 	}
-	left, stray := strayIn(t, fmt.Sprintf("%s%d-", testPrefix, died.Process.Pid))
-	ForTest(t)
+	prefix := "hd" + randomText() + "x"
+	labOf := func(pid int) *Namespace {
+		l := NewRandom(fmt.Sprintf("%s%d-", prefix, pid))
+		t.Cleanup(func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return l.MustNamespace(t, "ns")
+	}
+	mine, left := labOf(os.Getpid()), labOf(died.Process.Pid)
+	stray := exec.Command("sleep", "60")
+	if err := left.Start(stray); err != nil {
+		t.Fatal(err)
+	}
+	if err := sweepDead(prefix); err != nil {
+		t.Error(err)
+	}
 	if err := stray.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("what ran there: %v, want it killed", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := Until(ctx, "the dead test's namespace to go", func() (bool, error) { return !left.exists(), nil }); err != nil { // another test may be at it
-		t.Error(err)
+	if left.exists() {
+		t.Error("the dead test's namespace is still there")
 	}
 	if !mine.exists() {
 		t.Error("a namespace of this process is gone too")
 	}
-}
-
-// strayIn starts a program in a new namespace of a lab of that name. Another test may be removing
-// the namespace before that; the next one is another race.
-func strayIn(t *testing.T, lab string) (ns *Namespace, stray *exec.Cmd) {
-	t.Helper()
-	var err error
-	for range 10 {
-		if ns, err = NewRandom(lab).Namespace("left"); err != nil {
-			t.Fatal(err)
-		}
-		stray = exec.Command("sleep", "60")
-		if err = ns.Start(stray); err == nil {
-			return ns, stray
-		}
-	}
-	t.Fatal(err)
-	return nil, nil
 }
 
 func TestPollPause(t *testing.T) {
