@@ -88,7 +88,7 @@ func (t *Translations) Renew(key flow.NATKey) (e flow.NATEntry, hosts []string) 
 	if c.in.imported {
 		return e, nil // its own host sees the connection begin
 	}
-	return c.record, c.hosts
+	return c.record, c.hosts.ids()
 }
 
 // ImportEnds notes what another host reports about the ends of connections. It returns the new
@@ -136,7 +136,7 @@ func (c *entry[R]) concerns(host string) bool {
 	if c.in.imported {
 		return c.in.holder == host
 	}
-	return slices.Contains(c.hosts, host)
+	return slices.Contains(c.hosts.ids(), host)
 }
 
 // end adds signs that were seen at a time. A RST that other packets have followed is none.
@@ -185,7 +185,7 @@ func (t *table[K, R]) settle(c *entry[R]) {
 func (t *Translations) report(c *entry[flow.NATEntry]) {
 	known, hosts := c.ends, []string{c.in.holder}
 	if !c.in.imported {
-		hosts = c.hosts
+		hosts = c.hosts.ids()
 		if !c.ended {
 			known = 0
 		}

@@ -84,7 +84,7 @@ type entry[R any] struct {
 	record     R
 	last       time.Duration // of the last use
 	sentAt     time.Duration
-	hosts      []string // that it is sent to
+	hosts      hostSet // that it is sent to
 	in         *list[R]
 	prev, next *entry[R]
 	special    bool   // it has a life of its own
@@ -130,6 +130,7 @@ func (t *table[K, R]) get(key K, now time.Duration) (r R, ok bool) {
 func (t *table[K, R]) Add(records []R, port string, hosts []string, now time.Duration) (fresh []R) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	to := newHostSet(hosts)
 	for _, r := range records {
 		c, others := t.match(r, now)
 		if c == nil {
@@ -144,7 +145,7 @@ func (t *table[K, R]) Add(records []R, port string, hosts []string, now time.Dur
 			t.use(c, now)
 		}
 		c.sentAt = now
-		c.hosts = hosts
+		c.hosts = to
 	}
 	return fresh
 }
@@ -264,7 +265,7 @@ func (t *table[K, R]) Touch(key K, at time.Duration) bool {
 // resend makes a record in use due that the other hosts were not sent for a while, except one host
 // that knows of the use. One that has ended may go there too.
 func (t *table[K, R]) resend(c *entry[R], except string) {
-	hosts, after := c.hosts, ResendAfter
+	hosts, after := c.hosts.ids(), ResendAfter
 	if c.in.imported {
 		hosts, after = nil, KeepAfter
 		if t.returned && c.in.holder != "" {
@@ -397,7 +398,7 @@ func (t *table[K, R]) insert(r R, kind *holders[R], holder string, now time.Dura
 	} else {
 		t.own.most, t.imported.most = nil, nil
 	}
-	c := &entry[R]{record: r, last: now, special: t.life != nil && t.life(r) != 0}
+	c := &entry[R]{record: r, last: now, hosts: noHosts, special: t.life != nil && t.life(r) != 0}
 	for _, other := range t.entries.put(c) {
 		t.drop(other)
 	}

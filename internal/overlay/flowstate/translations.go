@@ -132,13 +132,14 @@ func (t *Translations) Use(key flow.NATKey, port string, hosts []string, now tim
 	}
 	t.adopt(c, port)
 	t.use(c, now)
-	for _, h := range hosts {
-		if !slices.Contains(c.hosts, h) {
-			unsent = append(unsent, h)
+	if to := newHostSet(hosts); to != c.hosts {
+		known := c.hosts.ids()
+		for _, h := range hosts {
+			if !slices.Contains(known, h) {
+				unsent = append(unsent, h)
+			}
 		}
-	}
-	if len(unsent) > 0 || len(c.hosts) != len(hosts) {
-		c.hosts = slices.Clone(hosts)
+		c.hosts = to
 	}
 	return c.record, unsent, true
 }
