@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -235,6 +236,16 @@ func (o *operation) routerToward(network string) (string, error) {
 	return routers[0], nil
 }
 
+// availableRouterToward is routerToward for a speaker that waits for a router: a network without a
+// subnet or without a gateway address is no error, but has no router yet.
+func (o *operation) availableRouterToward(network string) (string, error) {
+	router, err := o.routerToward(network)
+	if errors.As(err, new(*neutron.Error)) {
+		return "", nil
+	}
+	return router, err
+}
+
 func hasAddress(p *neutron.Port, subnet string, a netip.Addr) bool {
 	return slices.ContainsFunc(p.FixedIPs, func(f neutron.FixedIP) bool { return f.SubnetID == subnet && f.IPAddress == a })
 }
@@ -281,8 +292,11 @@ func (o *operation) leaveSpeakers(network string) error {
 func (o *operation) seekRouter(b *neutron.BGPSpeaker) error {
 	b.RouterID = ""
 	for _, network := range b.NetworkIDs {
-		router, err := o.routerToward(network)
-		if router == "" || err != nil {
+		router, err := o.availableRouterToward(network)
+		if err != nil {
+			return err
+		}
+		if router == "" {
 			continue // it waits
 		}
 		other, err := o.speakerOf(router)

@@ -183,7 +183,11 @@ func (o *operation) waitingSpeaker(router string) (*neutron.BGPSpeaker, error) {
 			if b.RouterID != "" {
 				continue
 			}
-			if toward, err := o.routerToward(p.NetworkID); err == nil && toward == router {
+			toward, err := o.availableRouterToward(p.NetworkID)
+			if err != nil {
+				return nil, err
+			}
+			if toward == router {
 				return b, nil
 			}
 		}

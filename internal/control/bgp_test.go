@@ -326,11 +326,25 @@ func TestGatewayNetworks(t *testing.T) {
 			t.Errorf("one of two networks is taken away: %v, router %q, want %q", err, routerOf(c), x.want)
 		}
 	}
+	emptied := w.externalNetwork("198.18.2.0/24")
+	for _, n := range []string{emptied, unserved, served} {
+		if err := add(a, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := slices.Collect(schema.Subnets.By(must2(w.db.View(t.Context())), "network", emptied))[0].ID
+	if err := w.remove(w.admin, neutron.Subnets, last); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.BGPSpeakers().RemoveNetwork(t.Context(), w.admin, a.ID, unserved); err != nil || routerOf(a) != leading {
+		t.Errorf("a network is taken away, another has no subnet: %v, router %q, want %q", err, routerOf(a), leading)
+	}
 	bare := w.adminNetwork(`{"router:external":true}`)
-	w.expect(add(a, bare), "NoSubnetInNetwork: No subnets in the network: "+bare+".")
-	w.expect(add(a, w.adminNetwork(`{}`)), "NetworkTypeInvalid: Only external network can be specified.")
+	d := w.bgpSpeaker()
+	w.expect(add(d, bare), "NoSubnetInNetwork: No subnets in the network: "+bare+".")
+	w.expect(add(d, w.adminNetwork(`{}`)), "NetworkTypeInvalid: Only external network can be specified.")
 	without := must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+bare+`","ip_version":4,"cidr":"198.51.100.0/24","gateway_ip":null}`).ID
-	w.expect(add(a, bare), "NoGatewayIpOnSubnet: No gateway IP on subnet: "+without+".")
+	w.expect(add(d, bare), "NoGatewayIpOnSubnet: No gateway IP on subnet: "+without+".")
 	w.verifyStore()
 }
 
