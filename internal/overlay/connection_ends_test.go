@@ -246,3 +246,27 @@ func TestConnectionEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestPortUsedAgainAfterARestart: the agent of a member's host forgets what an earlier one has
+// received of an ended connection as soon as a client uses its port for another connection to the
+// member: the replies go to that one.
+func TestPortUsedAgainAfterARestart(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	l.start()
+	client, here := n.machine(l.hosts[0]), l.hosts[1]
+	b := n.balancerObeyed("10.0.0.100", n.machine(here))
+	other := b.vip
+	other.ID, other.ProtocolPort = uuid.NewString(), 81
+	l.put(topology.Owner{Kind: "listener", ID: other.ID}, &topology.Bundle{Vips: []topology.Vip{other}})
+	l.applied()
+	first := client.ask(netip.AddrPortFrom(b.vip.Address, b.vip.ProtocolPort), 0)
+	here.stop()
+	first.closeAfterServer() // by the flows in the kernel
+	here.start()
+	if first.translations(here) == 0 {
+		t.Fatal("the agent has none of the translations that an earlier one had received")
+	}
+	client.ask(netip.AddrPortFrom(other.Address, other.ProtocolPort), first.from.Port())
+}

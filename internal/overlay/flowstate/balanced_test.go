@@ -85,6 +85,19 @@ func TestStickyConflict(t *testing.T) {
 	}
 }
 
+// TestStickyChangesMember: a host that sends a client to another member than before replaces its
+// own choice on the hosts that have it.
+func TestStickyChangesMember(t *testing.T) {
+	before, after := sticky4(1, 300), sticky4(1, 300)
+	after.Port = 9
+	x := NewTranslations(TranslationOptions{HostID: hostB})
+	x.Import([]flow.NATEntry{before}, hostA, 0)
+	x.Import([]flow.NATEntry{after}, hostA, 0)
+	if b, ok := x.Get(after.NATKey, 0); !ok || b != after.NATBinding {
+		t.Errorf("the client goes to %v, want %v", b, after.NATBinding)
+	}
+}
+
 // TestCounts: connections to a VIP count for its limit on the host that let them in, and for their
 // member wherever they are known.
 func TestCounts(t *testing.T) {

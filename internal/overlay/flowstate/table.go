@@ -60,9 +60,8 @@ type table[K, R comparable] struct {
 	entered, left func(r R, imported bool)
 	// life, if set, returns the life of a record after its last use; 0 = TTL.
 	life func(R) time.Duration
-	// prefers, if set, reports whether a record that a host sent counts, though there is another
-	// one with a key of it: that of a holder, "" for this host.
-	prefers func(r R, from, holder string) bool
+	// hostID is that of this host, for records with a life of their own: see yields.
+	hostID string
 	// returned: imported records in use are returned to their sender, so that they live there too.
 	returned bool
 
@@ -190,7 +189,7 @@ func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh
 			}
 			t.resend(c, from)
 			continue
-		case slices.ContainsFunc(others, func(e *entry[R]) bool { return !t.yields(e, r, from) }):
+		case slices.ContainsFunc(others, func(e *entry[R]) bool { return !t.yields(e, from) }):
 			continue
 		}
 		for _, other := range others {
@@ -202,22 +201,19 @@ func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh
 	return fresh
 }
 
-// yields reports whether a record gives way to another with one of its keys that a host sent. If
-// not, and that host will give way, it is sent the record.
-func (t *table[K, R]) yields(c *entry[R], r R, from string) bool {
-	if t.prefers == nil {
+// yields reports whether a record gives way to another with one of its keys that a host sent. This
+// host's own connections do not, and those of others do. Of records with a life of their own the
+// one of the host with the lowest id counts; a host that will give way is sent it.
+func (t *table[K, R]) yields(c *entry[R], from string) bool {
+	switch {
+	case !c.special:
 		return c.in.imported
-	}
-	holder := ""
-	if c.in.imported {
-		holder = c.in.holder
-	}
-	if t.prefers(r, from, holder) {
+	case c.in.imported: // by a host that an earlier agent knew, if there is no name
+		return c.in.holder == "" || from <= c.in.holder
+	case from < t.hostID:
 		return true
 	}
-	if !c.in.imported && c.special {
-		t.due[from] = append(t.due[from], c.record)
-	}
+	t.due[from] = append(t.due[from], c.record)
 	return false
 }
 

@@ -82,12 +82,7 @@ func NewTranslations(o TranslationOptions) *Translations {
 	t.entered, t.left = t.enter, t.leave
 	t.returned = true // the host that opened it must not give the port to another connection
 	t.life = func(e flow.NATEntry) time.Duration { return time.Duration(e.Life) * time.Second }
-	t.prefers = func(e flow.NATEntry, from, holder string) bool {
-		if e.Kind != flow.ForwardSticky {
-			return holder != ""
-		}
-		return from < cmp.Or(holder, o.HostID)
-	}
+	t.hostID = o.HostID
 	return t
 }
 

@@ -125,6 +125,38 @@ func TestTranslationsSurviveARestart(t *testing.T) {
 	}
 }
 
+// TestImportedYieldsAfterARestart: what other hosts sent an earlier agent gives way to what they
+// send this one, as it would have given way before: else replies of a new connection would go to
+// the client of an ended one, which they would keep alive.
+func TestImportedYieldsAfterARestart(t *testing.T) {
+	ended, begun := snat4(1, 2000), snat4(2, 2000) // two clients with one port
+	before, after := sticky4(3, 300), sticky4(3, 300)
+	after.Port = 9
+	own, other := snat4(4, 3000), snat4(5, 3000)
+	kept := box[flow.NATEntry]{}
+	x := NewTranslations(TranslationOptions{HostID: hostB, Keeper: kept})
+	x.Import([]flow.NATEntry{ended, before}, hostC, 0)
+	x.Add([]flow.NATEntry{own}, portA, nil, 0)
+	if err := x.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	next := NewTranslations(TranslationOptions{HostID: hostB, Keeper: kept})
+	if err := next.Load(second); err != nil {
+		t.Fatal(err)
+	}
+	if fresh := next.Import([]flow.NATEntry{begun, after, other}, hostC, second); !slices.Equal(fresh, []flow.NATEntry{begun, after}) {
+		t.Errorf("fresh %v", fresh)
+	}
+	for _, want := range []flow.NATEntry{begun.Reverse(), after, own.Reverse()} {
+		if b, ok := next.Get(want.NATKey, second); !ok || b != want.NATBinding {
+			t.Errorf("%+v leads to %v, %v", want.NATKey, b, ok)
+		}
+	}
+	if gone := next.TakeGone(); !slices.Equal(gone, []flow.NATEntry{ended, before}) {
+		t.Errorf("gone %v", gone)
+	}
+}
+
 // TestTranslationsAgainstModel: each key leads to one record and back, and the ports in use are
 // those of the records there.
 func TestTranslationsAgainstModel(t *testing.T) {
