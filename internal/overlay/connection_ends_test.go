@@ -243,6 +243,11 @@ func TestConnectionEnds(t *testing.T) {
 				c.echoes()
 			}
 			sending.receives()
+			for _, h := range l.hosts {
+				if n := h.agent.engine.count.different.Load(); n != 0 {
+					t.Errorf("%s found %d flows to be other than they should be", h.name, n)
+				}
+			}
 		})
 	}
 }

@@ -160,6 +160,9 @@ func (u *upkeep) round() {
 	for _, f := range unknown {
 		u.adopt(f)
 	}
+	// A connection may turn out to have ended so long ago that decisions do not find it any more.
+	// No flow of it is to be verified.
+	e.nats.Expire(e.net.usesRead)
 	u.forgetGone()
 	for _, f := range sample {
 		u.verify(f)

@@ -65,6 +65,24 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestEndsInAnyOrder: the ends of connections are read in any order, and each is forgotten in time.
+func TestEndsInAnyOrder(t *testing.T) {
+	first, last := dnat4(1), dnat4(2)
+	for _, order := range [][]flow.NATEntry{{first, last}, {last, first}} {
+		tab := NewTranslations(TranslationOptions{})
+		tab.Add([]flow.NATEntry{first}, portA, nil, 0)
+		tab.Add([]flow.NATEntry{last}, portA, nil, 5*second)
+		for _, e := range order {
+			tab.Observe(e.Reverse().NATKey, FIN, 0)
+			tab.Observe(e.NATKey, FIN, 0)
+		}
+		tab.Expire(12 * second)
+		if gone := tab.TakeGone(); !slices.Equal(gone, []flow.NATEntry{first}) {
+			t.Errorf("gone %v, want the first alone", gone)
+		}
+	}
+}
+
 // TestEndsLeaveStickyClients: the member for a client stays when a connection of the client ends.
 func TestEndsLeaveStickyClients(t *testing.T) {
 	tab, e := NewTranslations(TranslationOptions{}), sticky4(1, 300)

@@ -290,23 +290,23 @@ func (t *table[K, R]) TakeDue() map[string][]R {
 
 // Expire forgets what has expired. Lists are in the order of Touch, so a record touched late may
 // stay for one more call; readers do not see it. Records with a life of their own are all looked
-// at.
+// at, and those of ended connections, which come to their list in any order.
 func (t *table[K, R]) Expire(now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range []*holders[R]{&t.own, &t.imported} {
 		for _, l := range h.by {
-			for _, row := range []*chain[R]{&l.usual, &l.ended} {
-				for c := row.last; c != nil && now >= t.expires(c); c = row.last {
-					t.expire(c)
-				}
+			for c := l.usual.last; c != nil && now >= t.expires(c); c = l.usual.last {
+				t.expire(c)
 			}
-			for c := l.special.last; c != nil; {
-				before := c.prev
-				if now >= t.expires(c) {
-					t.expire(c)
+			for _, row := range []*chain[R]{&l.ended, &l.special} {
+				for c := row.last; c != nil; {
+					before := c.prev
+					if now >= t.expires(c) {
+						t.expire(c)
+					}
+					c = before
 				}
-				c = before
 			}
 		}
 	}
