@@ -6,7 +6,7 @@ import (
 )
 
 // lbPorts takes the ports of listeners and members.
-func lbPorts(v any) (any, error) { return between(1, math.MaxUint16)(v) }
+func lbPorts(v any) (any, error) { return wholeBetween(1, math.MaxUint16)(v) }
 
 // adminStateColumn returns the row of an object's switch.
 func adminStateColumn[T any](get func(o *T) bool) column[T] {
@@ -95,7 +95,7 @@ func listenerTable() *Table[ListenerView] {
 
 func connLimitAttribute() Attribute {
 	return Attribute{Name: "connection_limit", Create: true, Update: true, Default: -1, Filter: true, Sort: true, Type: "integer",
-		Doc: "connections that one host opens at most; -1 = no limit", parse: between(-1, math.MaxInt32)}
+		Doc: "connections that one host opens at most; -1 = no limit", parse: wholeBetween(-1, math.MaxInt32)}
 }
 
 func persistenceColumn[T any](get func(o *T) *SessionPersistence) column[T] {
@@ -158,7 +158,7 @@ func lbPoolTable() *Table[LBPoolView] {
 }
 
 func weightColumn() column[LBMemberView] {
-	return row(Attribute{Name: "weight", Create: true, Update: true, Default: 1, Filter: true, Sort: true, Type: "integer", Doc: "0 to 256; 0 drains", parse: between(0, 256)},
+	return row(Attribute{Name: "weight", Create: true, Update: true, Default: 1, Filter: true, Sort: true, Type: "integer", Doc: "0 to 256; 0 drains", parse: wholeBetween(0, 256)},
 		numberValue(func(o *LBMemberView) int64 { return int64(o.Weight) }))
 }
 
@@ -185,9 +185,9 @@ func monitorColumns(types ...string) []column[HealthMonitorView] {
 	cols := append([]column[T]{idColumn(func(o *T) *Standard { return &o.Standard })}, projectColumns(func(o *T) *Standard { return &o.Standard })...)
 	return append(cols, adminStateColumn(func(o *T) bool { return o.AdminStateUp }),
 		row(needed("type", "string", "", oneOf(types...)), textValue(func(o *T) string { return o.Type })),
-		number("delay", "seconds between checks, at least timeout, up to 86400", between(0, MaxMonitorSeconds), func(o *T) int { return o.Delay }),
-		number("timeout", "seconds that a check may take, up to 86400", between(0, MaxMonitorSeconds), func(o *T) int { return o.Timeout }),
-		number("max_retries", "failures before a member is down, 1 to 10", between(1, 10), func(o *T) int { return o.MaxRetries }),
+		number("delay", "seconds between checks, at least timeout, up to 86400", wholeBetween(0, MaxMonitorSeconds), func(o *T) int { return o.Delay }),
+		number("timeout", "seconds that a check may take, up to 86400", wholeBetween(0, MaxMonitorSeconds), func(o *T) int { return o.Timeout }),
+		number("max_retries", "failures before a member is down, 1 to 10", wholeBetween(1, 10), func(o *T) int { return o.MaxRetries }),
 		http("http_method", "of HTTP and HTTPS: "+strings.Join(HTTPMethods(), ", "), orNull(oneOf(HTTPMethods()...)), func(o *T) string { return o.HTTPMethod }),
 		http("url_path", "of HTTP and HTTPS", orNull(lbURLPath), func(o *T) string { return o.URLPath }),
 		http("expected_codes", "of HTTP and HTTPS; 200, 200,202 or 200-204", orNull(lbCodes), func(o *T) string { return o.ExpectedCodes }),

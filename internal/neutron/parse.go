@@ -160,16 +160,32 @@ func nonNegative(v any) (any, error) {
 func between(min, max int) parser {
 	return func(v any) (any, error) {
 		n, err := integer(v)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case n.(int) < min:
-			return nil, reasonf("'%d' is too small - must be at least '%d'", n, min)
-		case n.(int) > max:
-			return nil, reasonf("'%d' is too large - must be no larger than '%d'", n, max)
 		}
-		return n, nil
+		return bounded(n.(int), min, max)
 	}
+}
+
+// wholeBetween is between without fractions and booleans, which Neutron takes for numbers.
+func wholeBetween(min, max int) parser {
+	return func(v any) (any, error) {
+		n, ok := wholeNumber(v)
+		if !ok {
+			return nil, reasonf("'%s' is not an integer", pyText(v))
+		}
+		return bounded(n, min, max)
+	}
+}
+
+func bounded(n, min, max int) (any, error) {
+	switch {
+	case n < min:
+		return nil, reasonf("'%d' is too small - must be at least '%d'", n, min)
+	case n > max:
+		return nil, reasonf("'%d' is too large - must be no larger than '%d'", n, max)
+	}
+	return n, nil
 }
 
 // oneOf takes one of the strings.

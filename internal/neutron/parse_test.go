@@ -165,6 +165,50 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// TestNumbersOfBalancers: numbers of load balancing are whole ones, by both versions of LBaaS; the
+// error names the field. Lists have no nulls.
+func TestNumbersOfBalancers(t *testing.T) {
+	t.Parallel()
+	bodies := map[neutron.Resource]string{
+		neutron.Listeners:        `"loadbalancer_id":"` + uuid1 + `","protocol":"TCP","protocol_port":80`,
+		neutron.LBMembers:        `"address":"10.0.0.1","protocol_port":80,"subnet_id":"` + uuid1 + `"`,
+		neutron.HealthMonitors:   `"pool_id":"` + uuid1 + `","type":"TCP","delay":5,"timeout":3,"max_retries":2`,
+		neutron.VIPs:             `"subnet_id":"` + uuid1 + `","pool_id":"` + uuid1 + `","protocol":"TCP","protocol_port":80`,
+		neutron.V1Pools:          `"subnet_id":"` + uuid1 + `","protocol":"TCP","lb_method":"ROUND_ROBIN"`,
+		neutron.V1Members:        `"pool_id":"` + uuid1 + `","address":"10.0.0.1","protocol_port":80`,
+		neutron.V1HealthMonitors: `"type":"TCP","delay":5,"timeout":3,"max_retries":2`,
+	}
+	for res, body := range bodies {
+		if _, err := neutron.Parse(member, res, neutron.Create, decode(t, "{"+body+"}")); err != nil {
+			t.Errorf("%s {%s}: %v", res, body, err)
+		}
+	}
+	refuse := func(res neutron.Resource, field, value, reason string) {
+		t.Helper()
+		body := "{" + bodies[res] + `,"` + field + `":` + value + "}" // of a field given twice the last counts
+		_, err := neutron.Parse(member, res, neutron.Create, decode(t, body))
+		if want := "Invalid input for " + field + ". Reason: " + reason; err == nil || err.Error() != want {
+			t.Errorf("%s %s: %v, want %q", res, body, err, want)
+		}
+	}
+	for field, resources := range map[string][]neutron.Resource{
+		"protocol_port":    {neutron.Listeners, neutron.LBMembers, neutron.VIPs, neutron.V1Members},
+		"connection_limit": {neutron.Listeners, neutron.VIPs},
+		"weight":           {neutron.LBMembers, neutron.V1Members},
+		"delay":            {neutron.HealthMonitors, neutron.V1HealthMonitors},
+		"timeout":          {neutron.HealthMonitors, neutron.V1HealthMonitors},
+		"max_retries":      {neutron.HealthMonitors, neutron.V1HealthMonitors},
+	} {
+		for _, res := range resources {
+			for value, shown := range map[string]string{"1.5": "1.5", `"1.5"`: "1.5", "true": "True", "[1]": "[1]", "null": "None", "1e30": "1e30", `""`: ""} {
+				refuse(res, field, value, "'"+shown+"' is not an integer.")
+			}
+		}
+	}
+	refuse(neutron.Listeners, "sni_container_refs", "[null]", "'None' is not a valid string.")
+	refuse(neutron.V1Pools, "health_monitors", "[null]", "'None' is not a valid UUID.")
+}
+
 // TestMappedAddresses: IPv4-mapped IPv6 addresses, which no packet has, are refused wherever
 // addresses are taken, by the attribute's name.
 func TestMappedAddresses(t *testing.T) {

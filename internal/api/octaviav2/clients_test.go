@@ -208,6 +208,71 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestRefusedValues: numbers are whole, booleans unambiguous, and lists without nulls; the error
+// names the field, or shows the request where Octavia's does.
+func TestRefusedValues(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	const nobody = "11111111-1111-1111-1111-111111111111"
+	const members = "/pools/" + nobody + "/members"
+	names := map[string]string{"/loadbalancers": "loadbalancer", "/listeners": "listener", "/pools": "pool", members: "member", "/healthmonitors": "healthmonitor"}
+	bodies := map[string]string{
+		"/loadbalancers":  `"vip_subnet_id":"` + nobody + `"`,
+		"/listeners":      `"loadbalancer_id":"` + nobody + `","protocol":"TCP","protocol_port":80`,
+		"/pools":          `"loadbalancer_id":"` + nobody + `","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"`,
+		members:           `"address":"10.0.0.1","protocol_port":80`,
+		"/healthmonitors": `"pool_id":"` + nobody + `","type":"TCP","delay":5,"timeout":3,"max_retries":2`,
+	}
+	for path := range names {
+		body := `{"` + names[path] + `":{` + bodies[path] + "}}"
+		if a := s.do(t, "member", http.MethodPost, path, body, nil); a.status == http.StatusBadRequest && !strings.Contains(string(a.body), nobody) {
+			t.Errorf("POST %s %s: %s", path, body, a.body) // all that is wrong is the reference
+		}
+	}
+	refuse := func(path, field, value, text string) {
+		t.Helper()
+		body := `{"` + names[path] + `":{` + bodies[path] + `,"` + field + `":` + value + "}}" // of a field given twice the last counts
+		a := s.must(t, http.StatusBadRequest, "member", http.MethodPost, path, body)
+		if got, _ := a.doc().(map[string]any)["faultstring"].(string); !strings.Contains(got, text) {
+			t.Errorf("POST %s %s: %s, want %q", path, body, got, text)
+		}
+	}
+	invalid := func(field, value string) string {
+		return "Invalid input for field/attribute " + field + ". Value: '" + value + "'. "
+	}
+	for path, fields := range map[string][]string{
+		"/listeners":      {"protocol_port", "connection_limit", "timeout_client_data", "timeout_member_connect", "timeout_member_data", "timeout_tcp_inspect"},
+		members:           {"protocol_port", "weight", "monitor_port"},
+		"/healthmonitors": {"delay", "timeout", "max_retries", "max_retries_down"},
+	} {
+		for _, field := range fields {
+			refuse(path, field, "1.5", invalid(field, "1.5")+"Value should be integer")
+			refuse(path, field, `"1.5"`, "invalid literal for int() with base 10: '1.5'")
+			refuse(path, field, "true", "invalid literal for int() with base 10: 'True'")
+			refuse(path, field, "[1]", "invalid literal for int() with base 10: '[1]'")
+		}
+	}
+	refuse("/pools", "session_persistence", `{"type":"SOURCE_IP","persistence_timeout":1.5}`, invalid("persistence_timeout", "1.5")+"Value should be integer")
+	for path := range names {
+		for value, shown := range map[string]string{`"maybe"`: "maybe", `""`: "", "1.5": "1.5", `["true"]`: "['true']"} {
+			refuse(path, "admin_state_up", value, "Value not an unambiguous boolean: "+shown)
+		}
+		for value, shown := range map[string]string{"[null]": "[None]", `["a",null]`: "['a', None]", "[1]": "[1]"} {
+			refuse(path, "tags", value, invalid("tags", shown)+"Value should be string")
+		}
+	}
+	for _, field := range []string{"allowed_cidrs", "sni_container_refs", "tls_versions", "alpn_protocols"} {
+		refuse("/listeners", field, "[null]", invalid(field, "[None]")+"Value should be string")
+	}
+	refuse("/loadbalancers", "listeners", "[null]", "Value not a valid object: None")
+	refuse("/loadbalancers", "pools", "[null]", "Value not a valid object: None")
+	refuse("/pools", "members", "[null]", "Value not a valid object: None")
+	a := s.must(t, http.StatusBadRequest, "admin", http.MethodPut, "/quotas/"+memberProject, `{"quota":{"pool":1.5}}`)
+	if !strings.Contains(string(a.body), invalid("pool", "1.5")+"Value should be integer") {
+		t.Errorf("a quota of 1.5: %s", a.body)
+	}
+}
+
 // FuzzBody: no body panics, and what is refused is refused as Octavia refuses it.
 func FuzzBody(f *testing.F) {
 	s := newServer(f)

@@ -34,11 +34,11 @@ func text(most int) parser {
 }
 
 func str(raw json.RawMessage) (string, error) {
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
+	var s *string
+	if json.Unmarshal(raw, &s) != nil || s == nil { // null: an element of a list
 		return "", complaint("Value should be string")
 	}
-	return s, nil
+	return *s, nil
 }
 
 // id takes a UUID.
@@ -84,7 +84,9 @@ func integer(least, most int) parser {
 			if ferr != nil || raw[0] == '"' || math.Abs(f) > 1<<53 {
 				return nil, outrage("invalid literal for int() with base 10: " + neutron.PythonString(pyText(raw)))
 			}
-			n = int(f)
+			if n = int(f); f != math.Trunc(f) {
+				return nil, complaint("Value should be integer")
+			}
 		}
 		switch {
 		case n < least:
