@@ -26,7 +26,8 @@ type RouterOptions struct {
 const (
 	// gatherRoutes is the time for which changes are collected before they are reported together.
 	gatherRoutes = 20 * time.Millisecond
-	// pollPeers is the interval at which counters are read.
+	// pollPeers is the interval at which counters are read. An idle loop's rounds are no
+	// longer.
 	pollPeers = time.Second
 	// firstLinger is the time after which a speaker without a plan ends.
 	firstLinger = 15 * time.Second
@@ -38,7 +39,8 @@ const (
 // they have learned from it at once; when it is killed they keep that for the restart time.
 func ServeRouter(ctx context.Context, o RouterOptions) error {
 	o.Port, o.Log = cmp.Or(o.Port, standardPort), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	r := &router{log: o.Log, bgp: newRouterBGP(o), agents: newAgentSocket(o.Listener), table: newRouterTable(routerbgp.MaxPrefixes),
+	loop := newLoopWatch()
+	r := &router{log: o.Log, bgp: newRouterBGP(o), agents: newAgentSocket(o.Listener, loop), loop: loop, table: newRouterTable(routerbgp.MaxPrefixes),
 		peers: map[netip.Addr]*routerPeerState{}, linger: task.NewAlarm(), flush: task.NewAlarm(), settle: task.NewAlarm(),
 		pending: map[netip.Prefix]bool{}, changed: map[netip.Prefix]bool{}}
 	return r.run(ctx)
@@ -49,6 +51,7 @@ type router struct {
 	log    *slog.Logger
 	bgp    *routerBGP
 	agents *agentSocket
+	loop   *loopWatch
 	table  *routerTable
 	plan   *routerbgp.Plan // nil before the first
 	peers  map[netip.Addr]*routerPeerState
@@ -85,6 +88,7 @@ func (r *router) run(ctx context.Context) error {
 	poll := time.NewTicker(pollPeers)
 	defer poll.Stop()
 	for {
+		r.loop.begin()
 		select {
 		case <-ctx.Done():
 			return nil

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,6 +58,7 @@ type testRouter struct {
 	routes map[netip.Prefix][]netip.Addr
 	peers  map[netip.Addr]routerbgp.Peer
 	last   routerbgp.Report
+	empty  int // reports without changes
 }
 
 // router makes a machine with a speaker in AS 64512, which has no neighbours yet.
@@ -154,6 +156,9 @@ func (r *testRouter) read(c net.Conn) {
 func (r *testRouter) take(report *routerbgp.Report) {
 	if report.Full {
 		clear(r.routes)
+	}
+	if reflect.DeepEqual(*report, routerbgp.Report{}) {
+		r.empty++
 	}
 	for _, x := range report.Routes {
 		if delete(r.routes, x.Dst); len(x.Gateways) > 0 {

@@ -258,3 +258,18 @@ func TestRouterRestarts(t *testing.T) {
 	}
 	r.cmd = nil
 }
+
+// TestRouterReportsWithoutChanges: a speaker reports also when nothing changes, unless its loop is
+// blocked.
+func TestRouterReportsWithoutChanges(t *testing.T) {
+	r := newWire(t).router("r")
+	r.lab.until("reports without changes", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.empty > 1 })
+
+	w := newLoopWatch()
+	if w.begin(); w.blocked() {
+		t.Error("a loop that begins a round counts as blocked")
+	}
+	if w.round.Add(-int64(maxRound)); !w.blocked() {
+		t.Errorf("a loop that has begun its round %s ago does not count as blocked", maxRound)
+	}
+}

@@ -179,7 +179,12 @@ func (g *routing) follow(ctx context.Context, p *speakerProcess) error {
 		case <-stale.C:
 			g.routes.dropStale()
 		case <-counts.C:
+		case <-p.tick.C:
+			if err := p.ticked(); err != nil {
+				return err
+			}
 		case report := <-p.reports:
+			p.silent = 0
 			g.take(report)
 		}
 		counts.Set(g.publish(""))

@@ -248,6 +248,12 @@ func (b *testBird) has(dst string) bool {
 	return strings.Contains(b.ask("show route protocol heddle for "+strings.Split(dst, "/")[0]), dst)
 }
 
+// settled reports whether BIRD has a session, and in it all that it had in an earlier one.
+func (b *testBird) settled() bool {
+	state := b.ask("show protocols all heddle")
+	return strings.Contains(state, "Established") && !strings.Contains(state, "graceful restart active")
+}
+
 const birdSession = `protocol bgp heddle { local as 65001; neighbor ` + speakerAddress + ` as 64512; multihop; %s
 	connect delay time 1; connect retry time 1; error wait time 1, 2; hold time 9; graceful restart; ipv4 { import all; export where source = RTS_STATIC; }; }
 protocol static { ipv4; route 198.51.100.0/25 blackhole; route 10.0.0.128/25 blackhole; route 198.51.100.128/25 blackhole; }
@@ -386,6 +392,49 @@ func TestRoutingPeerRemoved(t *testing.T) {
 	l.wait("the session to begin anew", func() bool { return strings.Contains(l.hosts[0].log.String(), "BGP session down") })
 	if strings.Contains(l.hosts[0].log.String(), `reason=""`) {
 		t.Error("the agent has logged an empty reason; want none")
+	}
+}
+
+// TestRoutingSpeakerHangs: a speaker that is stopped is replaced, by the agent that has started it
+// and by one that has adopted it. What both ends have learned stays in use, and peers do not wait
+// for the hold time.
+func TestRoutingSpeakerHangs(t *testing.T) {
+	l := newLab(t, 1)
+	r := l.speakingRouter()
+	at, ns := l.machine(l.hosts[0])
+	b := l.bird(ns, strings.Replace(fmt.Sprintf(birdSession, ""), "hold time 9", "hold time 600", 1))
+	id := r.peer(at, 65001, "")
+	r.peers[0].HoldTime, r.peers[0].KeepAlive = 600, 200
+	r.write()
+	r.waitUp(id)
+	l.wait("the routes of both ends", func() bool { return b.has("203.0.113.0/24") && len(r.learned()) == 3 })
+
+	host := l.hosts[0]
+	for _, who := range []string{"the agent that has started it", "an agent that has adopted it"} {
+		t.Log(who)
+		pid := r.speakerPID(host)
+		if who == "an agent that has adopted it" {
+			host.stop()
+		}
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if who == "an agent that has adopted it" {
+			host.start()
+		}
+		l.wait("the state of the session to say so", func() bool { return strings.Contains(r.session(id).LastError, "hangs") })
+		l.wait("another speaker", func() bool {
+			if n := len(r.learned()); n != 3 {
+				t.Fatalf("%d routes are learned; want 3", n)
+			}
+			if !b.has("203.0.113.0/24") {
+				t.Fatal("BIRD has dropped its route")
+			}
+			now := r.speakerPID(host)
+			return now != 0 && now != pid
+		})
+		r.waitUp(id)
+		l.wait("BIRD to settle", b.settled)
 	}
 }
 

@@ -39,7 +39,15 @@ const (
 	speakerStop = 2 * time.Second
 	// speakerWrite bounds the time in which a speaker takes a plan.
 	speakerWrite = 5 * time.Second
+	// A speaker reports at least every routerbgp.ReportEvery. It hangs if the agent has looked so
+	// many times, at this interval, without a report in between: in ticks, since time in which the
+	// machine was suspended, or too busy for the agent itself, says nothing about the speaker. One
+	// that works but waits for a processor gets it long before.
+	silentTicks, silentTick = 10, time.Second
 )
+
+// errSilent reports a speaker that hangs.
+var errSilent = fmt.Errorf("the BGP speaker hangs: no report in %s", silentTicks*silentTick)
 
 // speakerProcess is the process that speaks BGP in a container, and this agent's connection to it.
 // It outlives the agent.
@@ -55,7 +63,9 @@ type speakerProcess struct {
 	exit    chan error    // of a process that this agent has started, once it has ended
 	conn    net.Conn
 	reports chan *routerbgp.Report
-	lost    chan error // the connection has ended
+	tick    *time.Ticker // of silentTick
+	silent  int          // ticks since the last report
+	lost    chan error   // the connection has ended
 	done    chan struct{}
 }
 
@@ -67,7 +77,7 @@ func openSpeaker(ctx context.Context, program, dir string, ns *hostnet.Namespace
 		return nil, err
 	}
 	p := &speakerProcess{program: program, dir: dir, at: at, ns: ns, over: make(chan struct{}), exit: make(chan error, 1),
-		reports: make(chan *routerbgp.Report), lost: make(chan error, 1), done: make(chan struct{})}
+		reports: make(chan *routerbgp.Report), tick: time.NewTicker(silentTick), lost: make(chan error, 1), done: make(chan struct{})}
 	if err = p.adopt(); err != nil {
 		if err = p.start(); err == nil {
 			err = p.connect(ctx)
@@ -84,6 +94,7 @@ func openSpeaker(ctx context.Context, program, dir string, ns *hostnet.Namespace
 // close lets the process go on without the agent.
 func (p *speakerProcess) close() {
 	close(p.done)
+	p.tick.Stop()
 	if p.conn != nil {
 		p.conn.Close()
 	}
@@ -206,6 +217,14 @@ func (p *speakerProcess) readReports() error {
 		}
 	}
 	return errors.Join(lines.Err(), errors.New("end of file"))
+}
+
+// ticked counts a tick, and returns errSilent after too many without a report.
+func (p *speakerProcess) ticked() error {
+	if p.silent++; p.silent > silentTicks {
+		return errSilent
+	}
+	return nil
 }
 
 // apply gives the speaker a plan.

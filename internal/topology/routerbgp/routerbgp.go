@@ -19,7 +19,11 @@ import (
 )
 
 // Version is that of the messages. A speaker refuses the plans of another.
-const Version = 1
+const Version = 2
+
+// ReportEvery is the longest pause between the reports of a speaker whose agent reads them. A
+// report without changes says that the speaker works.
+const ReportEvery = 2 * time.Second
 
 const (
 	// MaxLine bounds a message, bytes.
