@@ -183,7 +183,11 @@ func Cleanup(opts Options) error {
 		return err
 	}
 	root := filepath.Join(opts.BPFFS, "heddle", opts.Name)
-	errs := []error{restoreLinks(opts.Namespace, pins{root: root})}
+	p := pins{root: root}
+	if err := p.hold(opts.Name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("clean up datapath: %w", err)
+	}
+	errs := []error{restoreLinks(opts.Namespace, p), p.release()}
 	if mounted, err := isBPFFS(opts.BPFFS); err != nil || !mounted {
 		return errors.Join(append(errs, err)...)
 	}

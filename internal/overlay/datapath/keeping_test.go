@@ -153,6 +153,27 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestNameInUse opens a datapath in another namespace under the name of one that is open.
+func TestNameInUse(t *testing.T) {
+	t.Parallel()
+	opts := testOptions(t)
+	d := openWith(t, opts)
+	other := testOptions(t)
+	other.Name = opts.Name
+	if second, err := Open(other); err == nil || !strings.Contains(err.Error(), "an agent named "+opts.Name+" runs on this machine") {
+		t.Errorf("open a name in use: %v, %v", second, err)
+	}
+	if err := Cleanup(other); err == nil || !strings.Contains(err.Error(), "runs on this machine") {
+		t.Errorf("clean a name in use: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := openWith(t, opts).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOtherLayout finds pinned maps of an older version: it starts empty and says so.
 func TestOtherLayout(t *testing.T) {
 	t.Parallel()

@@ -35,10 +35,10 @@ type kernel struct {
 }
 
 func (k *kernel) open(opts Options) (err error) {
-	if err := k.openDevices(opts); err != nil {
+	if k.pins, err = openPins(opts.BPFFS, opts.Name, opts.Log); err != nil {
 		return err
 	}
-	if k.pins, err = openPins(opts.BPFFS, opts.Name, opts.Log); err != nil {
+	if err := k.openDevices(opts); err != nil {
 		return err
 	}
 	return k.load(opts.MaxFlows)
@@ -151,7 +151,7 @@ func (k *kernel) close() error {
 	if k.tap != nil {
 		errs = append(errs, k.tap.Close())
 	}
-	errs = append(errs, k.maps.Close(), k.programs.Close())
+	errs = append(errs, k.maps.Close(), k.programs.Close(), k.pins.release())
 	if k.net != nil {
 		errs = append(errs, k.net.Close())
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -35,6 +36,7 @@ const layoutVersion = 1
 type pins struct {
 	root string // BPFFS/heddle/NAME
 	log  *slog.Logger
+	held *os.File // root, locked by this process
 }
 
 const (
@@ -63,7 +65,44 @@ func openPins(bpffs, name string, log *slog.Logger) (pins, error) {
 			return p, fmt.Errorf("make room for pinned maps: %w", err)
 		}
 	}
+	if err := p.hold(name); err != nil {
+		return p, err
+	}
 	return p, p.dropOtherVersions()
+}
+
+// hold locks the directory. Agents in several network namespaces may share the file system: one
+// that has another's name would move that one's flows and programs to itself.
+func (p *pins) hold(name string) error {
+	dir, err := os.Open(p.root)
+	if err != nil {
+		return fmt.Errorf("lock pinned maps: %w", err)
+	}
+	// A program that the last holder was just starting has its lock until it is executed.
+	err = unix.EWOULDBLOCK
+	for wait := time.Millisecond; errors.Is(err, unix.EWOULDBLOCK) && wait < time.Second; wait *= 2 {
+		time.Sleep(wait)
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		dir.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("an agent named %s runs on this machine: stop it, or give this one another --name", name)
+		}
+		return fmt.Errorf("lock %s: %w", p.root, err)
+	}
+	p.held = dir
+	return nil
+}
+
+// release lets go of what hold locked, if it did.
+func (p *pins) release() error {
+	held := p.held
+	if held == nil {
+		return nil
+	}
+	p.held = nil
+	return held.Close()
 }
 
 func mountBPFFS(dir string) error {
