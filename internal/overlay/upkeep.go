@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"heddle/internal/overlay/datapath"
@@ -34,7 +35,7 @@ const (
 	verifyEach = 64
 )
 
-// upkeep is the agent's housekeeping, done by one goroutine.
+// upkeep is the agent's housekeeping. One goroutine does all but the keeping of connections.
 type upkeep struct {
 	e        *engine
 	verifier *decider // decides flows again
@@ -46,16 +47,17 @@ type upkeep struct {
 
 // Run does rounds until ctx ends. The first adopts an earlier agent's flows; then it calls done.
 func (u *upkeep) Run(ctx context.Context, done func()) error {
+	var kept sync.WaitGroup
+	kept.Go(func() { u.keepConnections(ctx) })
+	defer kept.Wait()
 	round, tick := time.NewTicker(roundEvery), time.Tick(tickEvery)
 	defer round.Stop()
-	conns, nats, flushed := u.e.conns.Changed(), u.e.nats.Changed(), task.NewAlarm()
 	u.round()
 	u.adopted = true
 	done()
 	for {
 		select {
 		case <-ctx.Done():
-			u.flush()
 			return nil
 		case <-round.C:
 			u.round()
@@ -67,17 +69,24 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 				u.round()
 				round.Reset(roundEvery)
 			}
-		case <-conns:
-			u.flush()
-			conns, nats = nil, nil
-			flushed.Set(time.Now().Add(flushEvery))
-		case <-nats:
-			u.flush()
-			conns, nats = nil, nil
-			flushed.Set(time.Now().Add(flushEvery))
-		case <-flushed.C:
-			conns, nats = u.e.conns.Changed(), u.e.nats.Changed()
 		}
+	}
+}
+
+// keepConnections writes to the kernel's table which connections have to survive a restart, until
+// ctx ends. It waits for no round: packets are decided during one, also during the first, and an
+// agent may be killed at any moment.
+func (u *upkeep) keepConnections(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			u.flush()
+			return
+		case <-u.e.conns.Changed():
+		case <-u.e.nats.Changed():
+		}
+		u.flush()
+		task.Pause(ctx, flushEvery)
 	}
 }
 
@@ -115,7 +124,6 @@ func (u *upkeep) removeDue(due []*installed) {
 	}
 }
 
-// flush writes to the kernel's table which connections have to survive a restart.
 func (u *upkeep) flush() {
 	if err := errors.Join(u.e.nats.Flush(), u.e.conns.Flush()); err != nil {
 		u.e.log.Warn("connections would not all survive a restart of this agent", "err", err)
