@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -27,7 +26,7 @@ const (
 	tickEvery = 100 * time.Millisecond
 	// flushEvery is the least interval of writing connections to the kernel's table. Later ones are
 	// lost when the agent is killed, and replies to them are dropped until their host sends them
-	// again.
+	// again. The translations decided here do not wait for it.
 	flushEvery = 5 * time.Millisecond
 	// roundBatch is the number of flows handled under one lock.
 	roundBatch = 256
@@ -125,8 +124,14 @@ func (u *upkeep) removeDue(due []*installed) {
 }
 
 func (u *upkeep) flush() {
-	if err := errors.Join(u.e.nats.Flush(), u.e.conns.Flush()); err != nil {
-		u.e.log.Warn("connections would not all survive a restart of this agent", "err", err)
+	u.e.keep(u.e.nats.Flush)
+	u.e.keep(u.e.conns.Flush)
+}
+
+// keep writes to a table of the kernel what has to survive a restart.
+func (e *engine) keep(flush func() error) {
+	if err := flush(); err != nil {
+		e.log.Warn("connections would not all survive a restart of this agent", "err", err)
 	}
 }
 

@@ -40,9 +40,10 @@ func (t *table[K, R]) keepNote(c Change[R]) {
 func (t *table[K, R]) Changed() <-chan struct{} { return t.changed }
 
 // Flush gives the Keeper what has changed since the last Flush. Refused changes are lost to the
-// Keeper alone: after a restart such a record is received or decided again. It must not run twice
-// at once.
+// Keeper alone: after a restart such a record is received or decided again.
 func (t *table[K, R]) Flush() error {
+	t.flushing.Lock() // changes are applied in order
+	defer t.flushing.Unlock()
 	t.mu.Lock()
 	changes := t.keep
 	t.keep = nil

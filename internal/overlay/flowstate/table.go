@@ -65,6 +65,7 @@ type table[K, R comparable] struct {
 	// returned: imported records in use are returned to their sender, so that they live there too.
 	returned bool
 
+	flushing  sync.Mutex
 	mu        sync.Mutex
 	entries   index[K, R]
 	n         int
