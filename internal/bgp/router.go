@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"heddle/internal/task"
 	"heddle/internal/topology/routerbgp"
 )
@@ -39,6 +41,10 @@ const (
 // they have learned from it at once; when it is killed they keep that for the restart time.
 func ServeRouter(ctx context.Context, o RouterOptions) error {
 	o.Port, o.Log = cmp.Or(o.Port, standardPort), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	// Neighbours' passwords are for no other process of the same user, nor for a core dump.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("protect the memory of this process: %w", err)
+	}
 	loop := newLoopWatch()
 	r := &router{log: o.Log, bgp: newRouterBGP(o), agents: newAgentSocket(o.Listener, loop), loop: loop, table: newRouterTable(routerbgp.MaxPrefixes),
 		peers: map[netip.Addr]*routerPeerState{}, linger: task.NewAlarm(), flush: task.NewAlarm(), settle: task.NewAlarm(),

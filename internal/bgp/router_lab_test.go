@@ -18,6 +18,9 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
 	"heddle/internal/store/storetest"
 	"heddle/internal/topology/routerbgp"
@@ -92,7 +95,7 @@ func (l *lab) router(name string) *testRouter {
 	return r
 }
 
-// start starts the speaker.
+// start starts the speaker, with the rights that an agent gives it.
 func (r *testRouter) start() {
 	t := r.lab.t
 	t.Helper()
@@ -101,13 +104,16 @@ func (r *testRouter) start() {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r.cmd = exec.Command(os.Args[0])
-	r.cmd.Env = append(os.Environ(), speakerVariable+"=1")
-	r.cmd.ExtraFiles, r.cmd.Stdout, r.cmd.Stderr = []*os.File{f}, r.log, r.log
+	r.cmd = &exec.Cmd{Args: os.Args[:1], Env: append(os.Environ(), speakerVariable+"=1"), ExtraFiles: []*os.File{f}, Stdout: r.log, Stderr: r.log}
 	if _, err := r.cmd.StdinPipe(); err != nil { // see EndWithParent
 		t.Fatal(err)
 	}
-	if err := r.ns.Start(r.cmd); err != nil {
+	ns, err := hostnet.OpenNamespace(r.ns.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if err := ns.StartUnprivileged(r.cmd, unix.CAP_NET_BIND_SERVICE); err != nil {
 		t.Fatal(err)
 	}
 }

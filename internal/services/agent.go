@@ -35,7 +35,6 @@ type Options struct {
 	Weight    int                // the host's share of the containers; 0 = none that is new
 	Limit     int                // containers that the host runs at most; 0 = any number
 	HAProxy   string             // program; default haproxy, from PATH
-	Heddle    string             // program of SpeakerCommand; default this process's own
 	Log       *slog.Logger       // default: none
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
-	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -70,13 +69,7 @@ func (r *runner) serveRouting(ctx context.Context, ns *hostnet.Namespace, net *h
 	}
 	g := r.routingOf(&c)
 	g.applied, g.peers, g.why = nil, nil, "the BGP speaker of the router starts"
-	program := r.agent.opts.Heddle
-	if program == "" {
-		if program, err = os.Executable(); err != nil {
-			return err
-		}
-	}
-	p, err := openSpeaker(ctx, program, r.dir, ns)
+	p, err := openSpeaker(ctx, r.dir, ns)
 	if err != nil {
 		g.publish(err.Error())
 		return err

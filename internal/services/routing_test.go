@@ -289,6 +289,8 @@ func TestRouting(t *testing.T) {
 
 	host := r.place()
 	pid := r.speakerPID(host)
+	t.Log("its rights")
+	wantUnprivileged(t, pid)
 	t.Log("another agent")
 	host.stop()
 	host.start()
@@ -352,6 +354,27 @@ func TestRouting(t *testing.T) {
 		names, err := hostnet.NamedNamespaces(plan.NamespacePrefix(topology.ContainerBGP) + r.container[:11])
 		return err == nil && len(names) == 0
 	})
+}
+
+// wantUnprivileged checks that a process may listen on port 179 and can gain no other right.
+func wantUnprivileged(t *testing.T, pid int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		got[name] = strings.Join(strings.Fields(value), " ")
+	}
+	const bindService = "0000000000000400" // CAP_NET_BIND_SERVICE alone
+	for name, want := range map[string]string{"Uid": "65533 65533 65533 65533", "Gid": "65533 65533 65533 65533", "Groups": "", "NoNewPrivs": "1",
+		"CapPrm": bindService, "CapEff": bindService, "CapAmb": bindService} {
+		if value, there := got[name]; !there || value != want {
+			t.Errorf("%s of the speaker is %q, want %q", name, value, want)
+		}
+	}
 }
 
 // TestRoutingPeerRemoved: a peer withdraws at once what it has learned when it is removed with the

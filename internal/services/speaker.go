@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,10 +51,9 @@ var errSilent = fmt.Errorf("the BGP speaker hangs: no report in %s", silentTicks
 // speakerProcess is the process that speaks BGP in a container, and this agent's connection to it.
 // It outlives the agent.
 type speakerProcess struct {
-	program string
-	dir     string
-	at      *os.File // dir, opened: names of sockets must be short
-	ns      *hostnet.Namespace
+	dir string
+	at  *os.File // dir, opened: names of sockets must be short
+	ns  *hostnet.Namespace
 
 	pid     int
 	adopted bool          // an earlier agent has started it
@@ -71,12 +69,12 @@ type speakerProcess struct {
 
 // openSpeaker returns the speaker of a container: the one of an earlier agent if that runs, else a
 // new one.
-func openSpeaker(ctx context.Context, program, dir string, ns *hostnet.Namespace) (*speakerProcess, error) {
+func openSpeaker(ctx context.Context, dir string, ns *hostnet.Namespace) (*speakerProcess, error) {
 	at, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	p := &speakerProcess{program: program, dir: dir, at: at, ns: ns, over: make(chan struct{}), exit: make(chan error, 1),
+	p := &speakerProcess{dir: dir, at: at, ns: ns, over: make(chan struct{}), exit: make(chan error, 1),
 		reports: make(chan *routerbgp.Report), tick: time.NewTicker(silentTick), lost: make(chan error, 1), done: make(chan struct{})}
 	if err = p.adopt(); err != nil {
 		if err = p.start(); err == nil {
@@ -166,11 +164,10 @@ func (p *speakerProcess) start() error {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(p.program, SpeakerCommand)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = p.dir, out, out, []*os.File{inherited}
-	cmd.Env = []string{}                                 // its settings are in its plans; the agent's may hold secrets
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C for the agent is not for it
-	if err := p.ns.Do(cmd.Start); err != nil {
+	// Its settings are in its plans; the agent's environment may hold secrets.
+	cmd := &exec.Cmd{Args: []string{"heddle", SpeakerCommand}, Env: []string{}, Stdout: out, Stderr: out, ExtraFiles: []*os.File{inherited}}
+	// Of what it does, listening on port 179 alone takes a right.
+	if err := p.ns.StartUnprivileged(cmd, unix.CAP_NET_BIND_SERVICE); err != nil {
 		return fmt.Errorf("start the BGP speaker: %w", err)
 	}
 	p.pid = cmd.Process.Pid
