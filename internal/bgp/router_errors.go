@@ -12,10 +12,12 @@ import (
 	"sync"
 
 	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// attemptLog is the log handler of a router's gobgp, which reports failed connections to its log
-// alone. It notes the last one of each neighbour, and passes on warnings.
+// attemptLog is the log handler of a router's gobgp, which reports failed connections, and what is
+// wrong with a neighbour's OPEN message, to its log alone. It notes the last of each neighbour, and
+// passes on warnings.
 type attemptLog struct {
 	slog.Handler
 	neighbour netip.Addr // whose log it is, if known
@@ -23,14 +25,19 @@ type attemptLog struct {
 }
 
 // attempts are the errors of the last connections that failed, by neighbour. The log of gobgp's
-// goroutines writes, the loop of the speaker reads.
+// goroutines writes, the loop of the speaker and gobgp's events read.
 type attempts struct {
 	mu   sync.Mutex
 	last map[netip.Addr]string
+	same map[netip.Addr]bool // neighbours that were refused for their BGP identifier
 }
 
-// failedConnection is gobgp's message of a connection that could not be opened.
-const failedConnection = "failed to connect"
+func newAttempts() *attempts {
+	return &attempts{last: map[netip.Addr]string{}, same: map[netip.Addr]bool{}}
+}
+
+// gobgp's messages of a connection that could not be opened, and of a session that it ends.
+const failedConnection, sentNotification = "failed to connect", "sent notification"
 
 // Enabled implements slog.Handler.
 func (l *attemptLog) Enabled(_ context.Context, level slog.Level) bool {
@@ -39,19 +46,23 @@ func (l *attemptLog) Enabled(_ context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (l *attemptLog) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == failedConnection && l.neighbour.IsValid() {
-		r.Attrs(func(a slog.Attr) bool {
-			if a.Key == "Error" {
-				l.attempts.note(l.neighbour, a.Value.String())
-			}
-			return true
-		})
+	if l.neighbour.IsValid() {
+		attrs := map[string]slog.Value{}
+		r.Attrs(func(a slog.Attr) bool { attrs[a.Key] = a.Value; return true })
+		switch {
+		case r.Message == failedConnection:
+			l.attempts.note(l.neighbour, attrs["Error"].String())
+		case r.Message == sentNotification && isNumber(attrs["Code"], bgp.BGP_ERROR_OPEN_MESSAGE_ERROR) && isNumber(attrs["Subcode"], bgp.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER):
+			l.attempts.noteSame(l.neighbour)
+		}
 	}
 	if r.Level < slog.LevelWarn || !l.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
 	return l.Handler.Handle(ctx, r)
 }
+
+func isNumber(v slog.Value, n int64) bool { return v.Kind() == slog.KindInt64 && v.Int64() == n }
 
 // WithAttrs implements slog.Handler.
 func (l *attemptLog) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -84,6 +95,21 @@ func (a *attempts) take(neighbour netip.Addr) string {
 	text := a.last[neighbour]
 	delete(a.last, neighbour)
 	return text
+}
+
+func (a *attempts) noteSame(neighbour netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.same[neighbour] = true
+}
+
+// takeSame reports whether a neighbour was refused for its BGP identifier since the last call.
+func (a *attempts) takeSame(neighbour netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	same := a.same[neighbour]
+	delete(a.same, neighbour)
+	return same
 }
 
 // attemptText returns what is of interest in an error of a connection.
@@ -143,8 +169,19 @@ func parseSignatures(text []byte) (s signatures) {
 	return s
 }
 
-// endOfSession returns why a session has ended; "" for what ends none.
-func endOfSession(reason api.PeerState_DisconnectReason, message string) string {
+// errSameIdentifier is the error of a session between neighbours in one AS that have the same BGP
+// identifier (RFC 6286 §2.3).
+const errSameIdentifier = "the neighbour has the same BGP identifier as the router: give it another router id"
+
+// badIdentifier is gobgp's text of the notification for that.
+const badIdentifier = "bad bgp identifier"
+
+// endOfSession returns why a session has ended; "" for what ends none. same: the neighbour was
+// refused for its BGP identifier.
+func endOfSession(reason api.PeerState_DisconnectReason, message string, same bool) string {
+	if same || strings.Contains(message, badIdentifier) {
+		return errSameIdentifier
+	}
 	switch reason {
 	case api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:
 		return "the neighbour is in another AS than it is configured with"

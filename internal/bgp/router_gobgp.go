@@ -43,11 +43,12 @@ type routerBGP struct {
 type sessionNews struct{ state, reason string }
 
 func newRouterBGP(o RouterOptions) *routerBGP {
+	attempts := newAttempts()
 	session := func(e *apiutil.WatchEventMessage_PeerEvent, before sessionNews) sessionNews {
 		s := e.Peer.State
-		return sessionNews{stateName(s.SessionState), cmp.Or(endOfSession(s.DisconnectReason, s.DisconnectMessage), before.reason)}
+		return sessionNews{stateName(s.SessionState), cmp.Or(endOfSession(s.DisconnectReason, s.DisconnectMessage, attempts.takeSame(s.NeighborAddress)), before.reason)}
 	}
-	return &routerBGP{port: o.Port, log: o.Log, attempts: &attempts{last: map[netip.Addr]string{}}, events: newEvents(session), fresh: map[netip.Addr]bool{}}
+	return &routerBGP{port: o.Port, log: o.Log, attempts: attempts, events: newEvents(session), fresh: map[netip.Addr]bool{}}
 }
 
 // apply makes gobgp as a plan has it. restarted: all sessions have begun anew, since the AS number

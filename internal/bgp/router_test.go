@@ -137,6 +137,24 @@ func TestRouterPeers(t *testing.T) {
 	r.awaitError(gone, "cannot connect")
 }
 
+// TestRouterIdentifiers: a neighbour in another AS may have the router's BGP identifier (RFC 6286).
+// One in the same AS may not, and the state of its session says so, whichever end finds it out.
+func TestRouterIdentifiers(t *testing.T) {
+	l := newWire(t)
+	r := l.router("r")
+	same := "router id " + r.ip.String() + ";"
+	inner, outer := l.bird("inner", ""), l.bird("outer", "")
+	inner.configure(routerPeerOf(r, 64512, same))
+	outer.configure(routerPeerOf(r, 65001, same))
+	r.neighbour(inner.ip, 64512)
+	r.neighbour(outer.ip, 65001)
+	r.apply()
+	r.awaitState(outer.ip, routerbgp.StateEstablished)
+	r.awaitError(inner.ip, "the same BGP identifier")
+	inner.configure(routerPeerOf(r, 64512, ""))
+	r.awaitState(inner.ip, routerbgp.StateEstablished)
+}
+
 // TestRouterSessionRemoved: a neighbour whose session is removed withdraws at once what it has
 // learned, whether its segments are signed or not and whichever end has opened the connection. The
 // other sessions go on, even if the BGP identifier is the address of the removed one. Neither is an

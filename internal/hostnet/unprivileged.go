@@ -17,8 +17,8 @@ import (
 const UnprivilegedID = 65533
 
 // StartUnprivileged starts this process's own program in the namespace, with UnprivilegedID and
-// these capabilities, such as CAP_NET_BIND_SERVICE. It can gain no others (no_new_privs). Files that
-// it needs are among the command's, or open to all users. The command has no path yet.
+// these capabilities, such as CAP_NET_BIND_SERVICE. It can gain no others (no_new_privs). Files
+// that it needs are among the command's, or open to all users. The command has no path yet.
 func (n *Namespace) StartUnprivileged(cmd *exec.Cmd, capabilities ...uintptr) error {
 	const self = "/proc/self/exe" // in the new process too; its directories may be closed to others
 	cmd.Path, cmd.Dir = self, "/"

@@ -91,7 +91,22 @@ func (l *lab) speakingRouter() *speakingRouter {
 	r.speaker = topology.BgpSpeaker{RouterID: r.id, ContainerID: r.container, ASNumber: 64512, Identifier: netip.MustParseAddr(speakerAddress),
 		Announced: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
 		Links:     []topology.BgpLink{{PortID: r.network, Subnets: []netip.Prefix{l.subnet.CIDR}}}}
+	l.t.Cleanup(r.logSpeakers)
 	return r
+}
+
+// logSpeakers logs what the router's speakers have logged, if the test has failed.
+func (r *speakingRouter) logSpeakers() {
+	for _, h := range r.lab.hosts {
+		if text, err := os.ReadFile(filepath.Join(r.dir(h), speakerOutput)); err == nil && r.lab.t.Failed() {
+			r.lab.t.Logf("log of the speaker on %s:\n%s", h.name, text)
+		}
+	}
+}
+
+// dir returns the directory of the router's container on a host.
+func (r *speakingRouter) dir(h *testHost) string {
+	return filepath.Join(h.dir, "services", plan.NamespacePrefix(topology.ContainerBGP)+r.container[:11])
 }
 
 // peer adds a peer.
@@ -178,7 +193,7 @@ func (r *speakingRouter) learned() (routes map[netip.Prefix]netip.Addr) {
 
 // speakerPID returns the process id of the router's speaker on a host, or 0.
 func (r *speakingRouter) speakerPID(h *testHost) (pid int) {
-	raw, _ := os.ReadFile(filepath.Join(h.dir, "services", plan.NamespacePrefix(topology.ContainerBGP)+r.container[:11], speakerPID))
+	raw, _ := os.ReadFile(filepath.Join(r.dir(h), speakerPID))
 	pid, _ = strconv.Atoi(string(raw))
 	if pid == 0 || syscall.Kill(pid, 0) != nil {
 		return 0
@@ -324,7 +339,7 @@ func TestRouting(t *testing.T) {
 	t.Log("a speaker that cannot be adopted")
 	pid = r.speakerPID(host)
 	host.stop()
-	if err := os.Remove(filepath.Join(host.dir, "services", plan.NamespacePrefix(topology.ContainerBGP)+r.container[:11], speakerSocket)); err != nil {
+	if err := os.Remove(filepath.Join(r.dir(host), speakerSocket)); err != nil {
 		t.Fatal(err)
 	}
 	host.start()

@@ -75,12 +75,12 @@ func newSpeaker(s *topology.BgpSpeaker, peers []topology.BgpPeer, floating []net
 			x.links = append(x.links, speakerLink{subnet, l.PortID})
 		}
 	}
+	x.Plan.Own = ownAddresses(s)
 	for i := range s.Sessions {
 		x.addSession(&s.Sessions[i], peers)
 	}
 	slices.SortFunc(x.Plan.Neighbours, func(a, b routerbgp.Neighbour) int { return a.Address.Compare(b.Address) })
 	slices.SortFunc(x.Unusable, func(a, b UnusablePeer) int { return cmp.Compare(a.ID, b.ID) })
-	x.Plan.Own = ownAddresses(s.Links, x.localAddresses())
 	return x
 }
 
@@ -94,6 +94,10 @@ func (s *Speaker) addSession(session *topology.BgpSession, peers []topology.BgpP
 		s.Unusable = append(s.Unusable, UnusablePeer{p, fmt.Sprintf("the router has no route to %s: give it an interface or gateway on the peer's network", p.Address)})
 		return
 	}
+	if slices.Contains(s.Plan.Own, p.Address) {
+		s.Unusable = append(s.Unusable, UnusablePeer{p, fmt.Sprintf("%s is an address of the router itself: make the peer again with its own", p.Address)})
+		return
+	}
 	n := routerbgp.Neighbour{Address: p.Address, Local: session.LocalAddress, ASNumber: p.ASNumber,
 		Password: p.Password, KeepAlive: p.KeepAlive, HoldTime: p.HoldTime, ConnectRetry: p.ConnectRetry}
 	if err := n.Check(); err != nil { // in the plan it would end the sessions of all peers
@@ -105,8 +109,13 @@ func (s *Speaker) addSession(session *topology.BgpSession, peers []topology.BgpP
 }
 
 // ownAddresses returns the router's IPv4 addresses, in order: those of its links and sessions.
-func ownAddresses(links []topology.BgpLink, all []netip.Addr) []netip.Addr {
-	for _, l := range links {
+func ownAddresses(s *topology.BgpSpeaker) (all []netip.Addr) {
+	for _, session := range s.Sessions {
+		if session.LocalAddress.Is4() {
+			all = append(all, session.LocalAddress)
+		}
+	}
+	for _, l := range s.Links {
 		for _, a := range l.Addresses {
 			if a.Is4() {
 				all = append(all, a)

@@ -24,11 +24,11 @@ func TestSpeaker(t *testing.T) {
 		{Kind: topology.RouterBGPOwner, ID: "r"}: {
 			BgpSpeakers: []topology.BgpSpeaker{{RouterID: "r", ContainerID: "container-1", ASNumber: 64512, AnnouncesFloating: true,
 				Announced: []netip.Prefix{prefix("10.0.0.0/24")},
-				Sessions:  []topology.BgpSession{{PeerID: "near", LocalAddress: own}, {PeerID: "far"}, {PeerID: "gone", LocalAddress: own}, {PeerID: "long", LocalAddress: own}},
+				Sessions:  []topology.BgpSession{{PeerID: "near", LocalAddress: own}, {PeerID: "far"}, {PeerID: "gone", LocalAddress: own}, {PeerID: "long", LocalAddress: own}, {PeerID: "self", LocalAddress: own}},
 				Links: []topology.BgpLink{{PortID: "uplink", Subnets: []netip.Prefix{prefix("203.0.113.0/24")}},
 					{PortID: "inner", Subnets: []netip.Prefix{prefix("203.0.113.128/25"), prefix("10.0.0.0/24")}, Addresses: []netip.Addr{addr("10.0.0.1")}, Tenant: true}}}},
 			BgpPeers: []topology.BgpPeer{{ID: "near", Address: addr("203.0.113.1"), ASNumber: 65001}, {ID: "far", Address: addr("192.0.2.1"), ASNumber: 65002},
-				{ID: "long", Address: addr("203.0.113.3"), ASNumber: 65003}}},
+				{ID: "long", Address: addr("203.0.113.3"), ASNumber: 65003}, {ID: "self", Address: addr("10.0.0.1"), ASNumber: 65004}}},
 		{Kind: "floating-ip", ID: "f"}: {FloatingAddresses: []topology.FloatingAddress{{RouterID: "r", Address: addr("203.0.113.7")}, {RouterID: "other", Address: addr("203.0.113.8")}}},
 	}
 	m := NewModel()
@@ -60,10 +60,10 @@ func TestSpeaker(t *testing.T) {
 		}
 	}
 	state := s.State("h", "p", []routerbgp.Peer{{Address: addr("203.0.113.1"), State: routerbgp.StateEstablished, Received: 5, Refused: routerbgp.Refused{Limit: 1, NextHop: 2}, Advertised: 2}}, "")
-	if len(state.Peers) != 3 || state.RouterID != "r" {
+	if len(state.Peers) != 4 || state.RouterID != "r" {
 		t.Fatalf("state is %+v", state)
 	}
-	far, long, near := state.Peers[0], state.Peers[1], state.Peers[2]
+	far, long, near, self := state.Peers[0], state.Peers[1], state.Peers[2], state.Peers[3]
 	if far.PeerID != "far" || far.State != topology.BgpIdle || !strings.Contains(far.LastError, "no route to 192.0.2.1") {
 		t.Errorf("the peer without a route is %+v", far)
 	}
@@ -72,6 +72,9 @@ func TestSpeaker(t *testing.T) {
 	}
 	if near.PeerID != "near" || near.Received != 2 || near.Refused != 3 || near.LastError != "refused routes: 2 with a next hop on no subnet of the router, 1 beyond 10000 of a peer" {
 		t.Errorf("the peer with a session is %+v", near)
+	}
+	if self.PeerID != "self" || self.State != topology.BgpIdle || !strings.HasPrefix(self.LastError, "10.0.0.1 is an address of the router itself: ") {
+		t.Errorf("the peer with an address of the router is %+v", self)
 	}
 	down := s.State("h", "p", nil, "the speaker has ended").Peers[2]
 	if down.State != topology.BgpIdle || down.LastError != "the speaker has ended" {

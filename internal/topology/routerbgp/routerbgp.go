@@ -125,6 +125,8 @@ func (n *Neighbour) Check() error {
 	switch {
 	case !n.Address.Is4() || !n.Local.Is4():
 		return fmt.Errorf("want IPv4 addresses, not %s at %s", n.Address, n.Local)
+	case n.Address == n.Local:
+		return fmt.Errorf("%s is the router's own address", n.Local)
 	case n.ASNumber == 0:
 		return errors.New("no AS number")
 	case len(n.Password) > maxPassword:

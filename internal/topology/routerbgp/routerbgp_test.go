@@ -19,6 +19,7 @@ func TestParsePlan(t *testing.T) {
 		{`"as":64512`, `"as":4294967296`, "number"},
 		{`"as":65001`, `"as":0`, "neighbour 203.0.113.1: no AS number"},
 		{`"address":"203.0.113.1"`, `"address":"2001:db8::1"`, "IPv4"},
+		{`"address":"203.0.113.1"`, `"address":"203.0.113.2"`, "neighbour 203.0.113.2: 203.0.113.2 is the router's own address"},
 		{`"holdTime":9`, `"holdTime":2`, "3 to 65535"},
 		{`"password":"secret"`, `"password":"` + strings.Repeat("x", 81) + `"`, "81 bytes"},
 		{`"networks":["10.0.0.0/24"]`, `"networks":["10.0.0.1/24"]`, "network 10.0.0.1/24"},
