@@ -1,15 +1,16 @@
-//go:build storm
-
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"heddle/internal/netlab"
 	"heddle/internal/store/records"
@@ -20,7 +21,7 @@ import (
 // servicesCloud is an edge with a third host, and with all services:
 //
 //	h1, h2   a member of both balancers each, and an uplink to a machine with BIRD each
-//	h3       the client, the tap's monitor, and most of the containers
+//	h3       the client, the tap's monitor, a logged machine, and most of the containers
 //	sw0      a hardware VTEP with a machine behind it
 type servicesCloud struct {
 	*edge
@@ -30,6 +31,8 @@ type servicesCloud struct {
 	client    *netlab.Namespace
 	monitor   *netlab.Namespace
 	members   []*memberMachine
+	logged    string // address of the machine whose group is logged
+	logs      string // directory of h3's logs
 	balancers []testBalancer
 	owned     []string // paths of the API to delete, so that no service is left
 	objects   *replica.Replica
@@ -37,8 +40,19 @@ type servicesCloud struct {
 
 // testBalancer is a balancer with a member on each of the first two hosts.
 type testBalancer struct {
-	id, vip string
-	members []string // their ids
+	id, vip, protocol string
+	members           []string // their ids
+}
+
+// visited returns the addresses that serve pages.
+func (c *servicesCloud) visited() []string {
+	all := []string{c.logged}
+	for _, b := range c.balancers {
+		if b.protocol == "TCP" {
+			all = append(all, b.vip)
+		}
+	}
+	return all
 }
 
 const (
@@ -57,7 +71,8 @@ func newServicesCloud(t *testing.T) *servicesCloud {
 	c := &servicesCloud{edge: newEdge(t)}
 	h := c.addHost(t, "h3", "192.0.2.13")
 	c.hosts = append(c.hosts, h)
-	c.args = [][]string{c.hosts[0].agent(), c.hosts[1].agent(), h.agent("--container-weight", "8")}
+	c.logs = t.TempDir()
+	c.args = [][]string{c.hosts[0].agent(), c.hosts[1].agent(), h.agent("--container-weight", "8", "--log-dir", c.logs)}
 	c.agents = append(c.agents, start(t, h.ns, append(c.args[2], "--join", c.token(t))...))
 	c.objects = replica.New(openData(t, c.data), replica.Options{Watch: schema.Root}, schema.All()...)
 	c.addSwitch()
@@ -123,26 +138,76 @@ func (c *servicesCloud) addBlue() {
 	c.monitor, monitor = machine("monitor", 2, 31)
 	service := c.own("/v2.0/taas/tap_services", "tap_service", map[string]any{"name": "monitor", "port_id": monitor})
 	c.own("/v2.0/taas/tap_flows", "tap_flow", map[string]any{"name": "client", "tap_service_id": service, "source_port": tapped, "direction": "BOTH"})
-	for _, check := range []string{"HTTP", "PING"} {
-		c.addBalancer(check, subnet.ID)
-	}
+	c.addLogged(network, subnet)
+	c.addBalancer("TCP", memberPort, "HTTP", subnet.ID)
+	c.addBalancer("TCP", memberPort, "PING", subnet.ID)
+	c.addBalancer("UDP", longPort, "UDP-CONNECT", subnet.ID)
 	router := c.api.mustCreate(t, "router", map[string]any{"name": "edge"}).ID
 	c.put("/v2.0/routers/"+router+"/add_router_interface", map[string]any{"subnet_id": subnet.ID})
 	c.addUplinks(router)
 	c.addGreen(router)
 }
 
-// addBalancer makes a balancer for both members, with checks of a kind each second.
-func (c *servicesCloud) addBalancer(check, subnet string) {
+// addLogged makes a machine on the third host, with a group of its own that logs what it decides.
+func (c *servicesCloud) addLogged(network, subnet object) {
+	c.t.Helper()
+	group := c.api.mustCreate(c.t, "security_group", map[string]any{"name": "logged"})
+	c.api.mustCreate(c.t, "security_group_rule", map[string]any{"security_group_id": group.ID, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp"})
+	c.own("/v2.0/log/logs", "log", map[string]any{"name": "logged", "resource_type": "security_group", "resource_id": group.ID, "event": "ALL"})
+	port, mac := c.api.bindPort(c.t, network.ID, c.hosts[2], 32)
+	c.put("/v2.0/ports/"+port.ID, map[string]any{"port": map[string]any{"security_groups": []string{group.ID}}})
+	ns := c.lab.MustNamespace(c.t, "logged")
+	plug(c.t, ns, "eth0", mac, c.hosts[2], port)
+	ns.MustIP(c.t, "link set eth0 up", "addr add 10.0.0.32/24 dev eth0")
+	newMemberMachine(c.t, ns)
+	c.logged = fmt.Sprintf("10.0.0.32:%d", memberPort)
+}
+
+// logLine is a line of a group's log, as far as this test looks.
+type logLine struct {
+	Time    time.Time `json:"time"`
+	Event   string    `json:"event"`
+	SrcPort int       `json:"sport"`
+}
+
+// logLines reads the log of the group. Each line has to be whole.
+func (c *servicesCloud) logLines() (lines []logLine, err error) {
+	names, err := filepath.Glob(filepath.Join(c.logs, "security_group", "*.log"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		for text := range strings.Lines(string(raw)) {
+			var l logLine
+			if err := json.Unmarshal([]byte(text), &l); err != nil || !strings.HasSuffix(text, "\n") || l.Time.IsZero() || l.Event != "ACCEPT" && l.Event != "DROP" {
+				return nil, fmt.Errorf("line %q of the group's log: %v", text, err)
+			}
+			lines = append(lines, l)
+		}
+	}
+	return lines, nil
+}
+
+// addBalancer makes a balancer of a protocol for a port of both members, with checks of a kind as
+// often as Octavia allows.
+func (c *servicesCloud) addBalancer(protocol string, port int, check, subnet string) {
 	c.t.Helper()
 	members := make([]map[string]any, len(c.members))
 	for i := range members {
-		members[i] = map[string]any{"address": fmt.Sprintf("10.0.0.%d", 11+i), "protocol_port": memberPort}
+		members[i] = map[string]any{"address": fmt.Sprintf("10.0.0.%d", 11+i), "protocol_port": port}
+	}
+	delay := 1
+	if check == "UDP-CONNECT" {
+		delay = 4 // more than the timeout
 	}
 	body := map[string]any{"loadbalancer": map[string]any{"name": strings.ToLower(check), "vip_subnet_id": subnet,
-		"listeners": []map[string]any{{"protocol": "TCP", "protocol_port": 80, "default_pool": map[string]any{
-			"protocol": "TCP", "lb_algorithm": "ROUND_ROBIN", "members": members,
-			"healthmonitor": map[string]any{"type": check, "delay": 1, "timeout": 3, "max_retries": 1, "max_retries_down": memberFalls},
+		"listeners": []map[string]any{{"protocol": protocol, "protocol_port": 80, "default_pool": map[string]any{
+			"protocol": protocol, "lb_algorithm": "ROUND_ROBIN", "members": members,
+			"healthmonitor": map[string]any{"type": check, "delay": delay, "timeout": 3, "max_retries": 1, "max_retries_down": memberFalls},
 		}}}}}
 	var answer struct {
 		LoadBalancer struct {
@@ -155,7 +220,7 @@ func (c *servicesCloud) addBalancer(check, subnet string) {
 	if err := octavia.call(c.t.Context(), http.MethodPost, "/v2.0/lbaas/loadbalancers", body, &answer); err != nil {
 		c.t.Fatal(err)
 	}
-	b := testBalancer{id: answer.LoadBalancer.ID, vip: answer.LoadBalancer.VIP}
+	b := testBalancer{id: answer.LoadBalancer.ID, vip: answer.LoadBalancer.VIP, protocol: protocol}
 	var made struct {
 		Members []struct {
 			ID, Address string

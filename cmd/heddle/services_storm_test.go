@@ -12,7 +12,7 @@ import (
 //
 //	scripts/storm services [-storm 10m] [-storm-seed N]
 func TestServicesStorm(t *testing.T) {
-	s := newServicesStorm(t, *stormSeed, 20*time.Second)
+	s := newServicesStorm(t, servicesStormOptions{seed: *stormSeed, longest: 20 * time.Second, settle: 90 * time.Second, timed: true})
 	for end := time.Now().Add(*stormTime); time.Now().Before(end) && !t.Failed(); {
 		s.run(12)
 	}

@@ -1,5 +1,3 @@
-//go:build storm
-
 package main
 
 import (
@@ -11,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,19 +128,22 @@ const (
 	connectionTimeout = 5 * time.Second
 	// betweenConnections and betweenPackets are the rates of the load.
 	betweenConnections, betweenPackets = 50 * time.Millisecond, 10 * time.Millisecond
-	// longestSilence bounds the silence of a long flow. The machine may be busy with other tests.
+	// longestSilence bounds the silence of a long flow. The machine may be busy with other tests:
+	// so busy that leastSent packets are not sent in that time, and silence says nothing.
 	longestSilence = 2 * time.Second
+	leastSent      = int(longestSilence / betweenPackets / 2)
 )
 
-// visitor opens a connection to a VIP after the other.
+// visitor opens a connection to an address after the other.
 type visitor struct {
 	spans  // of connections that have failed
-	served int
+	at     string
+	served atomic.Int64
 }
 
-// visit has a machine connect to a VIP until ctx ends.
-func visit(ctx context.Context, from *netlab.Namespace, vip string) (v *visitor, wait func()) {
-	v = &visitor{}
+// visit has a machine connect to an address until ctx ends.
+func visit(ctx context.Context, from *netlab.Namespace, at string) (v *visitor, wait func()) {
+	v = &visitor{at: at}
 	client := &http.Client{Timeout: connectionTimeout, Transport: &http.Transport{DialContext: dialer(from), DisableKeepAlives: true}}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -153,13 +155,13 @@ func visit(ctx context.Context, from *netlab.Namespace, vip string) (v *visitor,
 			case <-pace.C:
 			}
 			begin := time.Now()
-			err := fetch(ctx, client, "http://"+vip+"/")
+			err := fetch(ctx, client, "http://"+at+"/")
 			switch {
 			case ctx.Err() != nil:
 			case err != nil:
-				v.add(span{"connection to " + vip + ": " + err.Error(), begin, time.Now()})
+				v.add(span{"connection to " + at + ": " + err.Error(), begin, time.Now()})
 			default:
-				v.served++
+				v.served.Add(1)
 			}
 		}
 	})
@@ -187,7 +189,8 @@ type longFlow struct {
 	conn  net.Conn
 
 	mu   sync.Mutex
-	last time.Time
+	last time.Time // of an answer
+	sent int       // packets since
 }
 
 // openFlow opens a flow, and waits for its first answer.
@@ -215,6 +218,9 @@ func openFlow(t *testing.T, from *netlab.Namespace, network, to string) *longFlo
 			if _, err := f.conn.Write([]byte("packet")); errors.Is(err, net.ErrClosed) {
 				return
 			}
+			f.mu.Lock()
+			f.sent++
+			f.mu.Unlock()
 		}
 	}()
 	go func() {
@@ -231,12 +237,19 @@ func openFlow(t *testing.T, from *netlab.Namespace, network, to string) *longFlo
 	return f
 }
 
+// heard returns when the last answer came.
+func (f *longFlow) heard() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
 // hear notes an answer, or the end.
 func (f *longFlow) hear(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Sub(f.last) > longestSilence {
+	if now.Sub(f.last) > longestSilence && f.sent >= leastSent {
 		f.add(span{f.what + " silent", f.last, now})
 	}
-	f.last = now
+	f.last, f.sent = now, 0
 }

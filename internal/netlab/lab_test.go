@@ -85,8 +85,8 @@ func TestAdoptKillsWhatRuns(t *testing.T) {
 }
 
 // TestDeadTestsLeaveNothing: the next test ends what runs in the namespaces of a test whose process
-// died, and removes them; those of one that runs stay. The labs have a prefix of their own: tests of
-// other packages sweep the common one at any moment.
+// died, and removes them; those of one that runs stay. The labs have a prefix of their own: tests
+// of other packages sweep the common one at any moment.
 func TestDeadTestsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	died := exec.Command("true")

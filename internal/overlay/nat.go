@@ -56,8 +56,8 @@ func (e *engine) rememberNATs(port *localPort, p *plan, tcpFlags uint8, hosts []
 	now := e.clock()
 	e.natsArrived(e.nats.Add(d.NewNATs, port.id, hosts, now))
 	if len(d.NewNATs) > 0 {
-		// With another port the peer would take the connection for a new one: an agent may be killed
-		// at any moment after the packet has left.
+		// With another port the peer would take the connection for a new one: an agent may be
+		// killed at any moment after the packet has left.
 		e.keep(e.nats.Flush)
 	}
 	for _, entry := range d.NewNATs {

@@ -5,8 +5,8 @@ import (
 	"unique"
 )
 
-// hostSet is the ids of hosts, which have no spaces. Many records go to few sets: each of these is in
-// memory once.
+// hostSet is the ids of hosts, which have no spaces. Many records go to few sets: each of these is
+// in memory once.
 type hostSet struct{ joined unique.Handle[string] }
 
 const betweenHosts = " "
