@@ -1,6 +1,7 @@
 package filterlog
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -91,17 +92,37 @@ func (w *Writer) open(name string) (*file, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, err
 	}
-	opened, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	opened, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return nil, err
 	}
-	st, err := opened.Stat()
+	size, err := trim(opened)
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
-	f := &file{opened, st.Size()}
+	f := &file{opened, size}
 	w.files[name] = f
 	return f, nil
+}
+
+// trim removes half of a line from the end of a file, which an agent or a machine has left that
+// was killed while it wrote: the next line would continue it. It returns the size in bytes.
+func trim(f *os.File) (size int64, err error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	size = st.Size()
+	tail := make([]byte, min(size, lineMost))
+	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return 0, err
+	}
+	half := len(tail) - 1 - bytes.LastIndexByte(tail, '\n')
+	if half == 0 || half == lineMost { // no agent has written that
+		return size, nil
+	}
+	size -= int64(half)
+	return size, f.Truncate(size)
 }
 
 // rotate puts a full file aside, as the first of the older ones, and opens another.

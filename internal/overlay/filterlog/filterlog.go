@@ -25,6 +25,7 @@ const (
 const (
 	queueMost = 4096     // records that wait to be written
 	fileMost  = 10 << 20 // bytes of a file
+	lineMost  = 4096     // bytes of a line, none of which comes near
 	filesMost = 10       // of a log, with the one being written
 	openMost  = 64       // files open at once
 	warnEvery = time.Minute

@@ -88,6 +88,27 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestHalfALine: half of a line that a killed agent has left goes, and what comes next is whole.
+func TestHalfALine(t *testing.T) {
+	t.Parallel()
+	w := newWriterLab(t, Options{})
+	w.Add([]flow.Logged{dropped("x")})
+	w.drain()
+	w.closeAll()
+	line := w.read("x.log")
+	for _, left := range []string{line, line + line[:len(line)-1], line[:1], ""} {
+		if err := os.WriteFile(w.path(fileOf(groupFolder, "x")), []byte(left), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		w.Add([]flow.Logged{dropped("x")})
+		w.drain()
+		w.closeAll()
+		if got, want := w.read("x.log"), left[:strings.LastIndex(left, "\n")+1]+line; got != want {
+			t.Errorf("after %q the file has %q", left, got)
+		}
+	}
+}
+
 // TestRate: a log gets a burst and then one record at a time; the next record counts those left
 // out, and another log has a share of its own.
 func TestRate(t *testing.T) {
