@@ -650,12 +650,13 @@ func (s *servicesStorm) checkTraffic() {
 	}
 }
 
-// checkVerdicts reports members that were found down while they and their hosts were up.
+// checkVerdicts reports members that were found down while they and their hosts were up. A host
+// that is cut off finds the others' members down, as they find its own.
 func (s *servicesStorm) checkVerdicts() {
 	s.t.Helper()
 	for _, v := range s.verdicts.list() {
 		for _, b := range s.balancers {
-			if i := slices.Index(b.members, v.what); i >= 0 && !overlaps(v, &s.outages[i]) {
+			if i := slices.Index(b.members, v.what); i >= 0 && !overlaps(v, &s.outages[i], &s.cuts[0], &s.cuts[1], &s.cuts[2]) {
 				s.t.Errorf("member %d of balancer %s, which was up, was found down at %s", i+1, b.vip, v.begin.Format("15:04:05.000"))
 			}
 		}
