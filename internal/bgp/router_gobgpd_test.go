@@ -13,7 +13,8 @@ import (
 )
 
 // TestRouterGoBGPd: Debian's gobgpd, another implementation of another age, is a neighbour. A next
-// hop that is on no subnet of the router is refused.
+// hop that is on no subnet of the router is refused. When its session is removed it withdraws what
+// it has learned without waiting for a timer.
 func TestRouterGoBGPd(t *testing.T) {
 	for _, program := range []string{"gobgpd", "gobgp"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -35,11 +36,11 @@ peer-as = 64512
 auth-password = "signed"
 [neighbors.timers.config]
 connect-retry = 2
-hold-time = 9
-keepalive-interval = 3
+hold-time = 240
+keepalive-interval = 80
 [neighbors.graceful-restart.config]
 enabled = true
-restart-time = 20
+restart-time = 600
 [[neighbors.afi-safis]]
 [neighbors.afi-safis.config]
 afi-safi-name = "ipv4-unicast"
@@ -75,7 +76,8 @@ enabled = true
 			t.Fatalf("gobgp: %s", out)
 		}
 	}
-	r.neighbour(m.ip, 64512).Password = "signed"
+	n := r.neighbour(m.ip, 64512)
+	n.Password, n.HoldTime, n.KeepAlive = "signed", 240, 80
 	r.apply()
 	r.awaitState(m.ip, routerbgp.StateEstablished)
 	r.awaitLearned([]string{"198.51.100.0/24[" + m.ip.String() + "]"}, []string{"203."})
@@ -87,4 +89,7 @@ enabled = true
 	if out := ask("global rib -a ipv4 10.0.0.0/24"); !strings.Contains(out, r.ip.String()) {
 		t.Errorf("gobgpd has\n%s\nwant a route by %s", out, r.ip)
 	}
+	r.plan.Neighbours = nil
+	r.apply()
+	l.until("the withdrawal when the last session is removed", func() bool { return !strings.Contains(ask("global rib -a ipv4"), "10.0.0.0/24") })
 }

@@ -9,6 +9,7 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 )
 
 // What BGP means to a router is derived from the router, its ports and their subnets, its speaker
@@ -68,8 +69,7 @@ func (o *operation) deriveBGP(b *neutron.BGPSpeaker) error {
 	case b.RouterID == "":
 		return nil
 	case len(b.PeerIDs) == 0:
-		return errors.Join(o.changePasswords(b.RouterID, schema.TakeBGPPasswords), o.dropBundle(kindRouterBGP, b.RouterID),
-			o.dropContainer(translate.BGPContainer(b.RouterID)))
+		return errors.Join(o.changePasswords(b.RouterID, schema.TakeBGPPasswords), o.endSessions(b.RouterID))
 	}
 	x, err := routerBGP(o.tx, b)
 	if err != nil {
@@ -91,6 +91,31 @@ func (o *operation) deriveBGP(b *neutron.BGPSpeaker) error {
 		return err
 	}
 	return o.putContainer(translate.RouterBGPContainer(b.RouterID, space))
+}
+
+// endSessions removes what a router has of BGP. If a host runs its container, that is left with a
+// speaker without sessions, and the scheduler removes it: the speaker's last messages to its
+// neighbours need the way by the router.
+func (o *operation) endSessions(router string) error {
+	_, unbound := schema.ContainerBindings.Get(o.tx, translate.BGPContainer(router))
+	old, gone := schema.Bundles.Get(o.tx, schema.RouterBGPBundleID(router))
+	switch err := errors.Join(unbound, gone); {
+	case errors.As(err, new(*records.NotFoundError)):
+		return o.dropBGP(router)
+	case err != nil:
+		return err
+	}
+	rest := topology.Bundle{Chains: old.Bundle.Chains, Routes: old.Bundle.Routes}
+	for _, s := range old.Bundle.BgpSpeakers {
+		s.Sessions, s.Announced, s.AnnouncesFloating = nil, nil, false
+		rest.BgpSpeakers = append(rest.BgpSpeakers, s)
+	}
+	return o.putBundle(kindRouterBGP, router, rest)
+}
+
+// dropBGP removes what a router has of BGP at once.
+func (o *operation) dropBGP(router string) error {
+	return errors.Join(o.dropBundle(kindRouterBGP, router), o.dropContainer(translate.BGPContainer(router)))
 }
 
 // changePasswords gives the passwords of a router's peers to the host that runs the router's

@@ -183,6 +183,9 @@ func TestBGPFollowsRouter(t *testing.T) {
 	if err := w.remove(w.admin, neutron.BGPPeers, peer); err != nil {
 		t.Fatal(err)
 	}
+	w.edit(func(tx *records.Tx) error { // as the scheduler does, once the sessions have ended
+		return errors.Join(schema.Bundles.Delete(tx, schema.ContainerBundleID(translate.BGPContainer(w.routerID))), schema.Bundles.Delete(tx, schema.RouterBGPBundleID(w.routerID)))
+	})
 	for _, kv := range w.dump() {
 		if strings.Contains(kv, "bgp") || strings.Contains(kv, topology.ContainerBGP) {
 			t.Errorf("left: %s", kv)
@@ -268,6 +271,62 @@ func TestBGPContainer(t *testing.T) {
 		}
 		w.verifyStore()
 	}
+}
+
+// TestBGPEnds: without peers a router has nothing of BGP. If a host runs its container, that is
+// left with a speaker without sessions, which a new peer revives and which goes with the router.
+func TestBGPEnds(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	out := w.externalNetwork("203.0.113.0/24")
+	router := w.routerTo(w.admin, out)
+	s := w.speaker(router)
+	left := func() string {
+		r := must2(w.db.View(t.Context()))
+		_, container := schema.Bundles.Peek(r, schema.ContainerBundleID(translate.BGPContainer(router)))
+		b, there := schema.Bundles.Peek(r, schema.RouterBGPBundleID(router))
+		if !there {
+			return fmt.Sprintf("container %t", container)
+		}
+		return fmt.Sprintf("container %t, %d sessions, %d peers, %d networks, %d rules, %d routes", container, len(b.Bundle.BgpSpeakers[0].Sessions), len(b.Bundle.BgpPeers),
+			len(b.Bundle.BgpSpeakers[0].Announced), len(b.Bundle.Chains[0].Rules), len(b.Bundle.Routes))
+	}
+	want := func(what, want string) {
+		t.Helper()
+		if got := left(); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	take := func(peer string) {
+		t.Helper()
+		if err := w.BGPSpeakers().RemovePeer(t.Context(), w.admin, s.ID, peer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peer := w.bgpPeer(s.ID, "203.0.113.200", "")
+	take(peer)
+	want("a container without a host", "container false")
+
+	peer = w.bgpPeer(s.ID, "203.0.113.201", "")
+	if _, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
+		return schema.ContainerBindings.Put(tx, &topology.ContainerBinding{ContainerID: translate.BGPContainer(router), HostID: "h1"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	take(peer)
+	const ended = "container true, 0 sessions, 0 peers, 0 networks, 2 rules, 1 routes"
+	want("the last peer is taken away", ended)
+	peer = w.bgpPeer(s.ID, "203.0.113.202", "")
+	want("another peer", "container true, 1 sessions, 1 peers, 0 networks, 2 rules, 1 routes")
+	if err := w.remove(w.admin, neutron.BGPSpeakers, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	want("the speaker is deleted", ended)
+	if err := w.remove(w.admin, neutron.Routers, router); err != nil {
+		t.Fatal(err)
+	}
+	want("the router is deleted", "container false")
+	w.verifyStore()
 }
 
 // TestGatewayNetworks: a gateway network gives a speaker the router with the gateway address of its

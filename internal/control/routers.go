@@ -195,7 +195,7 @@ func (s routers) remove(o *operation, id string, ifMatch *int64) error {
 	if err := (routerEdit{o, &r}).removeAllGateways(); err != nil {
 		return err
 	}
-	if err := errors.Join(o.leaveFirewall(id), o.dropBundle(kindRouter, id)); err != nil {
+	if err := errors.Join(o.leaveFirewall(id), o.dropBGP(id), o.dropBundle(kindRouter, id)); err != nil {
 		return err
 	}
 	return schema.Routers.Delete(o.tx, id)

@@ -433,6 +433,34 @@ func TestRoutingPeerRemoved(t *testing.T) {
 	}
 }
 
+// TestRoutingLastPeerRemoved: peers withdraw at once what they have learned also when all are
+// removed. The container goes after that, unless a peer is added first.
+func TestRoutingLastPeerRemoved(t *testing.T) {
+	l := newLab(t, 1)
+	r := l.speakingRouter()
+	at, ns := l.machine(l.hosts[0])
+	b := l.bird(ns, strings.Replace(fmt.Sprintf(birdSession, `password "right";`), "hold time 9", "hold time 240", 1))
+	for _, last := range []bool{false, true} {
+		id := r.peer(at, 65001, "right")
+		r.peers[0].HoldTime, r.peers[0].KeepAlive = 240, 80
+		r.write()
+		r.waitUp(id)
+		l.wait("the router's network", func() bool { return b.has("203.0.113.0/24") })
+		pid := r.speakerPID(l.hosts[0])
+		r.peers, r.speaker.Sessions = nil, nil
+		r.write()
+		l.wait("the withdrawal", func() bool { return !b.has("203.0.113.0/24") })
+		if now := r.speakerPID(l.hosts[0]); !last && now != pid {
+			t.Errorf("the speaker is process %d, want %d until its sessions have ended", now, pid)
+		}
+	}
+	l.wait("the container to go", func() bool {
+		_, container := schema.Bundles.Peek(l.now(), schema.ContainerBundleID(r.container))
+		_, router := schema.Bundles.Peek(l.now(), schema.RouterBGPBundleID(r.id))
+		return !container && !router && r.place() == nil && r.speakerPID(l.hosts[0]) == 0
+	})
+}
+
 // TestRoutingSpeakerHangs: a speaker that is stopped is replaced, by the agent that has started it
 // and by one that has adopted it. What both ends have learned stays in use, and peers do not wait
 // for the hold time.

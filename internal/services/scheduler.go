@@ -53,8 +53,11 @@ type Scheduler struct {
 	// without a host. With allUnsettled it looks at all, since what hosts there are has changed.
 	unsettled    map[string]bool
 	allUnsettled bool
+	ended        endedRouters
 	homeless     int
 	moves        int
+
+	endedNext *task.Alarm // when the next of ended is over; of Run
 }
 
 // scheduled is a container with the port group whose hosts may run it, "" for any host.
@@ -65,7 +68,7 @@ func NewScheduler(o SchedulerOptions) *Scheduler {
 	o.TTL, o.Log = cmp.Or(o.TTL, 5*time.Second), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s := &Scheduler{Part: task.NewPart("scheduler"), opts: o, log: o.Log, wake: task.NewNotice(),
 		containers: map[string]scheduled{}, places: map[string]string{}, count: map[string]int{},
-		groups: map[string]map[string]int{}, unsettled: map[string]bool{}}
+		groups: map[string]map[string]int{}, unsettled: map[string]bool{}, ended: endedRouters{}, endedNext: task.NewAlarm()}
 	o.Objects.OnChange(s.notice)
 	return s
 }
@@ -77,7 +80,7 @@ func (s *Scheduler) notice(u snapshot.Update) {
 	for _, c := range u.Changed {
 		switch c.Source {
 		case schema.Bundles.Name():
-			if s.bundleChanged(c) {
+			if ended := s.ended.changed(c); s.bundleChanged(c) || ended {
 				s.wake.Give()
 			}
 		case schema.ContainerBindings.Name():
@@ -198,14 +201,19 @@ func (s *Scheduler) lead(ctx context.Context) error {
 	s.mu.Lock()
 	s.allUnsettled = true // whatever an earlier leader has left
 	s.mu.Unlock()
+	defer s.endedNext.Set(time.Time{})
 	for {
 		if err := s.pass(ctx); err != nil {
+			return err
+		}
+		if err := s.removeEnded(ctx); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
+		case <-s.endedNext.C:
 		}
 	}
 }

@@ -17,6 +17,11 @@ func ContainerBundleID(containerID string) string {
 	return BundleID(topology.Owner{Kind: topology.ContainerOwner, ID: containerID})
 }
 
+// RouterBGPBundleID returns the id of the bundle of a router's BGP.
+func RouterBGPBundleID(routerID string) string {
+	return BundleID(topology.Owner{Kind: topology.RouterBGPOwner, ID: routerID})
+}
+
 // BindContainer makes the ports of a service container's bundle lead to it, and binds them to the
 // host in its binding, nil for none.
 func BindContainer(b *topology.Bundle, to *topology.ContainerBinding) {
