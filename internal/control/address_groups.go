@@ -37,7 +37,7 @@ func newAddressGroups(s *Service) *resource[neutron.AddressGroup, neutron.Addres
 
 // AddressGroups returns the operations on address groups, beside [Service.AddAddresses] and
 // [Service.RemoveAddresses].
-func (s *Service) AddressGroups() Operations[neutron.AddressGroupView] {
+func (s *Service) AddressGroups() Operations[*neutron.AddressGroupView] {
 	o := s.addressGroups.untagged()
 	o.Update, o.Delete = s.addressGroups.update, s.addressGroups.delete
 	return o

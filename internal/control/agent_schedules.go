@@ -57,7 +57,7 @@ type schedule[T, V any] struct {
 // AgentSchedule are the operations on what agents serve.
 type AgentSchedule[V any] struct {
 	// List lists the objects on an agent.
-	List func(ctx context.Context, c neutron.Caller, agentID string) ([]*V, error)
+	List func(ctx context.Context, c neutron.Caller, agentID string) ([]V, error)
 	// Add gives an object to an agent, Remove takes it away.
 	Add, Remove func(ctx context.Context, c neutron.Caller, agentID, id string) error
 	// Agents lists the agents that have an object.
@@ -65,7 +65,7 @@ type AgentSchedule[V any] struct {
 }
 
 // DHCPSchedule returns the operations on the networks of DHCP agents.
-func (s *Service) DHCPSchedule() AgentSchedule[neutron.NetworkView] {
+func (s *Service) DHCPSchedule() AgentSchedule[*neutron.NetworkView] {
 	return schedule[neutron.Network, neutron.NetworkView]{
 		resource: s.networks.resource, function: schema.DHCPAgent, table: schema.ScheduledNetworks, field: "network",
 		everywhere: hasDHCP, served: networksWithDHCP,
@@ -98,7 +98,7 @@ func networksWithDHCP(r records.Reader) map[string]bool {
 }
 
 // L3Schedule returns the operations on the routers of L3 agents.
-func (s *Service) L3Schedule() AgentSchedule[neutron.RouterView] {
+func (s *Service) L3Schedule() AgentSchedule[*neutron.RouterView] {
 	return schedule[neutron.Router, neutron.RouterView]{
 		resource: s.routers.resource, function: schema.L3Agent, table: schema.ScheduledRouters, field: "router",
 		everywhere: routes, served: routersWithPorts,
@@ -128,8 +128,8 @@ func routersWithPorts(r records.Reader) map[string]bool {
 	return ids
 }
 
-func (s schedule[T, V]) operations() AgentSchedule[V] {
-	return AgentSchedule[V]{List: s.list, Add: s.add, Remove: s.removeFrom, Agents: s.agents}
+func (s schedule[T, V]) operations() AgentSchedule[*V] {
+	return AgentSchedule[*V]{List: s.list, Add: s.add, Remove: s.removeFrom, Agents: s.agents}
 }
 
 // list lists what an agent serves, in order of ids.

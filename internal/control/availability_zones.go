@@ -13,8 +13,8 @@ import (
 )
 
 // AvailabilityZones returns the list of the zones that hosts are in. Everyone sees them.
-func (s *Service) AvailabilityZones() Operations[neutron.AvailabilityZone] {
-	return Operations[neutron.AvailabilityZone]{List: s.listAvailabilityZones}
+func (s *Service) AvailabilityZones() Operations[*neutron.AvailabilityZone] {
+	return Operations[*neutron.AvailabilityZone]{List: s.listAvailabilityZones}
 }
 
 // listAvailabilityZones lists each zone for routers and for networks, as the reference does.

@@ -35,7 +35,7 @@ func newBGPPeers(s *Service) *resource[neutron.BGPPeer, neutron.BGPPeer] {
 
 // BGPSpeakerOperations are the operations on BGP speakers (neutron-api §9).
 type BGPSpeakerOperations struct {
-	Operations[neutron.BGPSpeaker]
+	Operations[*neutron.BGPSpeaker]
 	// AddPeer gives a speaker a peer, RemovePeer takes it away.
 	AddPeer, RemovePeer func(ctx context.Context, c neutron.Caller, id, peer string) error
 	// AddNetwork makes a network a gateway network of a speaker, RemoveNetwork no longer.
@@ -57,7 +57,7 @@ func (s *Service) BGPSpeakers() BGPSpeakerOperations {
 }
 
 // BGPPeers returns the operations on the peers of BGP speakers.
-func (s *Service) BGPPeers() Operations[neutron.BGPPeer] {
+func (s *Service) BGPPeers() Operations[*neutron.BGPPeer] {
 	o := s.bgpPeers.untagged()
 	o.Update, o.Delete = s.bgpPeers.update, s.bgpPeers.delete
 	return o

@@ -14,7 +14,7 @@ import (
 
 // BGPSchedule returns the operations on the speakers of dynamic-routing agents (neutron-api §9,
 // services §6.1). A speaker is on the host that runs its container, and clients cannot move it.
-func (s *Service) BGPSchedule() AgentSchedule[neutron.BGPSpeaker] {
+func (s *Service) BGPSchedule() AgentSchedule[*neutron.BGPSpeaker] {
 	refuse := func(rule string) func(ctx context.Context, c neutron.Caller, agentID, id string) error {
 		return func(ctx context.Context, c neutron.Caller, agentID, id string) error {
 			if _, err := s.agentFor(ctx, c, rule, agentID); err != nil {
@@ -24,7 +24,7 @@ func (s *Service) BGPSchedule() AgentSchedule[neutron.BGPSpeaker] {
 				"agent %s and speaker %s cannot be joined or parted by clients.", agentID, id)
 		}
 	}
-	return AgentSchedule[neutron.BGPSpeaker]{
+	return AgentSchedule[*neutron.BGPSpeaker]{
 		List: func(ctx context.Context, c neutron.Caller, agentID string) ([]*neutron.BGPSpeaker, error) {
 			a, err := s.agentFor(ctx, c, "list_bgp_speaker_on_dragent", agentID)
 			if err != nil || a.function != schema.BGPAgent {

@@ -62,7 +62,7 @@ func newGroupRules(s *Service) *resource[neutron.FirewallRule, neutron.FirewallG
 
 // FirewallGroups returns the operations on firewall groups. A list brings the default group of the
 // project that is asked about, or else the caller's.
-func (s *Service) FirewallGroups() Operations[neutron.FirewallGroupView] {
+func (s *Service) FirewallGroups() Operations[*neutron.FirewallGroupView] {
 	o := s.firewallGroups.untagged()
 	o.Update, o.Delete, o.List = s.firewallGroups.update, s.firewallGroups.delete, s.firewallGroups.list
 	return o
@@ -70,14 +70,14 @@ func (s *Service) FirewallGroups() Operations[neutron.FirewallGroupView] {
 
 // FirewallGroupPolicies returns the operations on policies of firewall groups, beside
 // [Service.InsertGroupRule] and [Service.RemoveGroupRule].
-func (s *Service) FirewallGroupPolicies() Operations[neutron.FirewallPolicyView] {
+func (s *Service) FirewallGroupPolicies() Operations[*neutron.FirewallPolicyView] {
 	o := s.groupPolicies.untagged()
 	o.Update, o.Delete = s.groupPolicies.update, s.groupPolicies.delete
 	return o
 }
 
 // FirewallGroupRules returns the operations on rules of policies of firewall groups.
-func (s *Service) FirewallGroupRules() Operations[neutron.FirewallGroupRuleView] {
+func (s *Service) FirewallGroupRules() Operations[*neutron.FirewallGroupRuleView] {
 	o := s.groupRules.untagged()
 	o.Update, o.Delete = s.groupRules.update, s.groupRules.delete
 	return o

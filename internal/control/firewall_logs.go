@@ -37,7 +37,7 @@ func newLoggingResources(s *Service) *resource[neutron.LoggingResource, neutron.
 }
 
 // LoggingResources returns the operations on logging resources.
-func (s *Service) LoggingResources() Operations[neutron.LoggingResourceView] {
+func (s *Service) LoggingResources() Operations[*neutron.LoggingResourceView] {
 	o := s.loggingResources.untagged()
 	o.Update, o.Delete = s.loggingResources.update, s.loggingResources.delete
 	return o
@@ -80,9 +80,9 @@ func (o *operation) deriveLoggingResource(r *neutron.LoggingResource) error {
 
 // FirewallLogs returns the operations on the firewall logs of a logging resource. Callers in this
 // process may leave the id of that empty, and name it as logging_resource_id at create.
-func (s *Service) FirewallLogs(resource string) Operations[neutron.FirewallLog] {
+func (s *Service) FirewallLogs(resource string) Operations[*neutron.FirewallLog] {
 	l := firewallLogs{s, resource}
-	return Operations[neutron.FirewallLog]{Create: l.create, Update: l.update, Delete: l.delete, Show: l.show, List: l.list}
+	return Operations[*neutron.FirewallLog]{Create: l.create, Update: l.update, Delete: l.delete, Show: l.show, List: l.list}
 }
 
 // firewallLogs are the operations on the logs of a logging resource. Who sees that sees them, and

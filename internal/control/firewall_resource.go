@@ -80,14 +80,14 @@ func newFirewalls(s *Service) *resource[neutron.Firewall, neutron.FirewallView] 
 }
 
 // untagged returns the operations that resources without tags share.
-func (res *resource[T, V]) untagged() Operations[V] {
+func (res *resource[T, V]) untagged() Operations[*V] {
 	o := res.operations()
 	o.ChangeTags, o.Tags = nil, nil
 	return o
 }
 
 // FirewallRules returns the operations on firewall rules.
-func (s *Service) FirewallRules() Operations[neutron.FirewallRuleView] {
+func (s *Service) FirewallRules() Operations[*neutron.FirewallRuleView] {
 	o := s.firewallRules.untagged()
 	o.Update, o.Delete = s.firewallRules.update, s.firewallRules.delete
 	return o
@@ -95,14 +95,14 @@ func (s *Service) FirewallRules() Operations[neutron.FirewallRuleView] {
 
 // FirewallPolicies returns the operations on firewall policies, beside [Service.InsertFirewallRule]
 // and [Service.RemoveFirewallRule].
-func (s *Service) FirewallPolicies() Operations[neutron.FirewallPolicyView] {
+func (s *Service) FirewallPolicies() Operations[*neutron.FirewallPolicyView] {
 	o := s.firewallPolicies.untagged()
 	o.Update, o.Delete = s.firewallPolicies.update, s.firewallPolicies.delete
 	return o
 }
 
 // Firewalls returns the operations on firewalls.
-func (s *Service) Firewalls() Operations[neutron.FirewallView] {
+func (s *Service) Firewalls() Operations[*neutron.FirewallView] {
 	o := s.firewalls.untagged()
 	o.Update, o.Delete = s.firewalls.update, s.firewalls.delete
 	return o

@@ -42,22 +42,22 @@ func newServiceProfiles(s *Service) *resource[neutron.ServiceProfile, neutron.Se
 
 // Flavors returns the operations on flavors, beside [Service.AddProfile] and
 // [Service.RemoveProfile].
-func (s *Service) Flavors() Operations[neutron.Flavor] {
+func (s *Service) Flavors() Operations[*neutron.Flavor] {
 	o := s.flavors.untagged()
 	o.Update, o.Delete = s.flavors.update, s.flavors.delete
 	return o
 }
 
 // ServiceProfiles returns the operations on the profiles of flavors.
-func (s *Service) ServiceProfiles() Operations[neutron.ServiceProfile] {
+func (s *Service) ServiceProfiles() Operations[*neutron.ServiceProfile] {
 	o := s.serviceProfiles.untagged()
 	o.Update, o.Delete = s.serviceProfiles.update, s.serviceProfiles.delete
 	return o
 }
 
 // ServiceProviders returns the list of the implementations of services. Everyone sees them.
-func (s *Service) ServiceProviders() Operations[neutron.ServiceProvider] {
-	return Operations[neutron.ServiceProvider]{List: func(context.Context, neutron.Caller, neutron.Query) (iter.Seq[*neutron.ServiceProvider], error) {
+func (s *Service) ServiceProviders() Operations[*neutron.ServiceProvider] {
+	return Operations[*neutron.ServiceProvider]{List: func(context.Context, neutron.Caller, neutron.Query) (iter.Seq[*neutron.ServiceProvider], error) {
 		return func(yield func(*neutron.ServiceProvider) bool) {
 			for _, p := range neutron.ServiceProviders() {
 				if !yield(&p) {

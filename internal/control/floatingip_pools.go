@@ -13,8 +13,8 @@ import (
 
 // FloatingIPPools returns the operations on the pools of floating IPs, which follow from the
 // external networks, and who sees one sees its pools.
-func (s *Service) FloatingIPPools() Operations[neutron.FloatingIPPool] {
-	return Operations[neutron.FloatingIPPool]{List: s.listFloatingIPPools, Show: s.showFloatingIPPool}
+func (s *Service) FloatingIPPools() Operations[*neutron.FloatingIPPool] {
+	return Operations[*neutron.FloatingIPPool]{List: s.listFloatingIPPools, Show: s.showFloatingIPPool}
 }
 
 // listFloatingIPPools lists the pools in order of their subnets' ids.

@@ -34,7 +34,7 @@ func newFloatingIPs(s *Service) *resource[neutron.FloatingIP, neutron.FloatingIP
 }
 
 // FloatingIPs returns the operations on floating IPs.
-func (s *Service) FloatingIPs() Operations[neutron.FloatingIPView] {
+func (s *Service) FloatingIPs() Operations[*neutron.FloatingIPView] {
 	o := s.floatingIPs.operations()
 	o.Update, o.Delete = s.floatingIPs.update, s.floatingIPs.delete
 	return o

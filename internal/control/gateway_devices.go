@@ -39,7 +39,7 @@ func newGatewayDevices(s *Service) *resource[neutron.GatewayDevice, neutron.Gate
 }
 
 // GatewayDevices returns the operations on gateway devices.
-func (s *Service) GatewayDevices() Operations[neutron.GatewayDeviceView] {
+func (s *Service) GatewayDevices() Operations[*neutron.GatewayDeviceView] {
 	o := s.gatewayDevices.untagged()
 	o.Update, o.Delete = s.gatewayDevices.update, s.gatewayDevices.delete
 	return o
@@ -179,9 +179,9 @@ func (s gatewayDevices) delete(ctx context.Context, c neutron.Caller, id string,
 
 // RemoteMACEntries returns the operations on the remote MAC entries of a gateway device. Callers in
 // this process may leave the id of that empty, and name it as device_id at create.
-func (s *Service) RemoteMACEntries(device string) Operations[neutron.RemoteMACEntry] {
+func (s *Service) RemoteMACEntries(device string) Operations[*neutron.RemoteMACEntry] {
 	e := remoteMACEntries{s, device}
-	return Operations[neutron.RemoteMACEntry]{Create: e.create, Delete: e.delete, Show: e.show, List: e.list}
+	return Operations[*neutron.RemoteMACEntry]{Create: e.create, Delete: e.delete, Show: e.show, List: e.list}
 }
 
 // remoteMACEntries are the operations on the remote MAC entries of a gateway device.

@@ -13,8 +13,8 @@ import (
 )
 
 // IPAvailabilities returns the operations on the numbers of networks' addresses, for admins.
-func (s *Service) IPAvailabilities() Operations[neutron.IPAvailability] {
-	return Operations[neutron.IPAvailability]{List: s.listIPAvailabilities, Show: s.showIPAvailability}
+func (s *Service) IPAvailabilities() Operations[*neutron.IPAvailability] {
+	return Operations[*neutron.IPAvailability]{List: s.listIPAvailabilities, Show: s.showIPAvailability}
 }
 
 // listIPAvailabilities counts the addresses of all networks, in order of their ids. With IP

@@ -34,14 +34,14 @@ func newL2GatewayConnections(s *Service) *resource[neutron.L2GatewayConnection, 
 }
 
 // L2Gateways returns the operations on layer-2 gateways.
-func (s *Service) L2Gateways() Operations[neutron.L2Gateway] {
+func (s *Service) L2Gateways() Operations[*neutron.L2Gateway] {
 	o := s.l2Gateways.untagged()
 	o.Update, o.Delete = s.l2Gateways.update, s.l2Gateways.delete
 	return o
 }
 
 // L2GatewayConnections returns the operations on the connections of networks to layer-2 gateways.
-func (s *Service) L2GatewayConnections() Operations[neutron.L2GatewayConnection] {
+func (s *Service) L2GatewayConnections() Operations[*neutron.L2GatewayConnection] {
 	o := s.l2GatewayConnections.untagged()
 	o.Delete = s.l2GatewayConnections.delete
 	return o

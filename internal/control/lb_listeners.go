@@ -12,9 +12,9 @@ import (
 )
 
 // Listeners returns the operations on listeners. Deleting one leaves its pool.
-func (s *LoadBalancing) Listeners() Operations[neutron.ListenerView] {
+func (s *LoadBalancing) Listeners() Operations[*neutron.ListenerView] {
 	id := func(v *neutron.ListenerView) string { return v.ID }
-	return Operations[neutron.ListenerView]{
+	return Operations[*neutron.ListenerView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.ListenerView, error) {
 			return s.listeners.create(ctx, c, vs, s.createListener, id)
 		},

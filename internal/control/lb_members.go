@@ -14,9 +14,9 @@ import (
 )
 
 // Members returns the operations on the members of a pool.
-func (s *LoadBalancing) Members(pool string) Operations[neutron.LBMemberView] {
+func (s *LoadBalancing) Members(pool string) Operations[*neutron.LBMemberView] {
 	id := func(v *neutron.LBMemberView) string { return v.ID }
-	return Operations[neutron.LBMemberView]{
+	return Operations[*neutron.LBMemberView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.LBMemberView, error) {
 			return s.members.create(ctx, c, vs, func(o *operation, v neutron.Values) (*neutron.LBMemberView, error) { return s.createMember(o, pool, v) }, id)
 		},

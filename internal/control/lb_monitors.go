@@ -11,9 +11,9 @@ import (
 )
 
 // HealthMonitors returns the operations on health monitors.
-func (s *LoadBalancing) HealthMonitors() Operations[neutron.HealthMonitorView] {
+func (s *LoadBalancing) HealthMonitors() Operations[*neutron.HealthMonitorView] {
 	id := func(v *neutron.HealthMonitorView) string { return v.ID }
-	return Operations[neutron.HealthMonitorView]{
+	return Operations[*neutron.HealthMonitorView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.HealthMonitorView, error) {
 			return s.monitors.create(ctx, c, vs, s.createMonitor, id)
 		},

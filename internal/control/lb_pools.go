@@ -13,9 +13,9 @@ import (
 // Pools returns the operations on pools. A create may hold members and a healthmonitor. A delete is
 // LBaaS v2's, which refuses pools that listeners, members or a health monitor use; see
 // [LoadBalancing.DeletePool].
-func (s *LoadBalancing) Pools() Operations[neutron.LBPoolView] {
+func (s *LoadBalancing) Pools() Operations[*neutron.LBPoolView] {
 	id := func(v *neutron.LBPoolView) string { return v.ID }
-	return Operations[neutron.LBPoolView]{
+	return Operations[*neutron.LBPoolView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.LBPoolView, error) {
 			return s.pools.create(ctx, c, vs, s.createPool, id)
 		},

@@ -19,9 +19,9 @@ type LoadBalancingV1 struct{ *LoadBalancing }
 
 // Pools returns the operations on pools. A pool is balanced by the router with an interface on its
 // subnet.
-func (s *LoadBalancingV1) Pools() Operations[neutron.LBPoolView] {
+func (s *LoadBalancingV1) Pools() Operations[*neutron.LBPoolView] {
 	id := func(v *neutron.LBPoolView) string { return v.ID }
-	return Operations[neutron.LBPoolView]{
+	return Operations[*neutron.LBPoolView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.LBPoolView, error) {
 			return s.pools.create(ctx, c, vs, s.createPool, id)
 		},
@@ -295,9 +295,9 @@ func (s *LoadBalancingV1) PoolStats(ctx context.Context, c neutron.Caller, id st
 }
 
 // Members returns the operations on members.
-func (s *LoadBalancingV1) Members() Operations[neutron.LBMemberView] {
+func (s *LoadBalancingV1) Members() Operations[*neutron.LBMemberView] {
 	id := func(v *neutron.LBMemberView) string { return v.ID }
-	return Operations[neutron.LBMemberView]{
+	return Operations[*neutron.LBMemberView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.LBMemberView, error) {
 			return s.members.create(ctx, c, vs, s.createMember, id)
 		},
@@ -369,9 +369,9 @@ func (s *LoadBalancingV1) createMember(o *operation, v neutron.Values) (*neutron
 
 // HealthMonitors returns the operations on health monitors, which [LoadBalancingV1.Associate] gives
 // to pools.
-func (s *LoadBalancingV1) HealthMonitors() Operations[neutron.HealthMonitorView] {
+func (s *LoadBalancingV1) HealthMonitors() Operations[*neutron.HealthMonitorView] {
 	id := func(v *neutron.HealthMonitorView) string { return v.ID }
-	return Operations[neutron.HealthMonitorView]{
+	return Operations[*neutron.HealthMonitorView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.HealthMonitorView, error) {
 			return s.monitors.create(ctx, c, vs, s.createMonitor, id)
 		},
@@ -406,9 +406,9 @@ func (s *LoadBalancingV1) createMonitor(o *operation, v neutron.Values) (*neutro
 }
 
 // VIPs returns the operations on VIPs.
-func (s *LoadBalancingV1) VIPs() Operations[neutron.VIPView] {
+func (s *LoadBalancingV1) VIPs() Operations[*neutron.VIPView] {
 	id := func(v *neutron.VIPView) string { return v.ID }
-	return Operations[neutron.VIPView]{
+	return Operations[*neutron.VIPView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.VIPView, error) {
 			return s.vips.create(ctx, c, vs, s.createVIP, id)
 		},

@@ -15,9 +15,9 @@ import (
 // LoadBalancers returns the operations on load balancers. A create may hold listeners and pools
 // with all that is below them; the answer then has the objects in Made. A delete refuses balancers
 // with listeners or pools; see [LoadBalancing.DeleteTree].
-func (s *LoadBalancing) LoadBalancers() Operations[neutron.LoadBalancerView] {
+func (s *LoadBalancing) LoadBalancers() Operations[*neutron.LoadBalancerView] {
 	id := func(v *neutron.LoadBalancerView) string { return v.ID }
-	return Operations[neutron.LoadBalancerView]{
+	return Operations[*neutron.LoadBalancerView]{
 		Create: func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.LoadBalancerView, error) {
 			return s.balancers.create(ctx, c, vs, s.createTree, id)
 		},

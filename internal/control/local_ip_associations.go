@@ -13,9 +13,9 @@ import (
 
 // LocalIPAssociations returns the operations on the associations of a local IP with ports, each by
 // the id of its port.
-func (s *Service) LocalIPAssociations(localIP string) Operations[neutron.LocalIPAssociationView] {
+func (s *Service) LocalIPAssociations(localIP string) Operations[*neutron.LocalIPAssociationView] {
 	a := localIPAssociations{s, localIP}
-	return Operations[neutron.LocalIPAssociationView]{Create: a.create, Delete: a.delete, Show: a.show, List: a.list}
+	return Operations[*neutron.LocalIPAssociationView]{Create: a.create, Delete: a.delete, Show: a.show, List: a.list}
 }
 
 // localIPAssociations are the operations on the associations of a local IP. Who sees that sees

@@ -23,7 +23,7 @@ func newLocalIPs(s *Service) *resource[neutron.LocalIP, neutron.LocalIP] {
 }
 
 // LocalIPs returns the operations on local IPs.
-func (s *Service) LocalIPs() Operations[neutron.LocalIP] {
+func (s *Service) LocalIPs() Operations[*neutron.LocalIP] {
 	o := s.localIPs.untagged()
 	o.Update, o.Delete = s.localIPs.update, s.localIPs.delete
 	return o

@@ -22,7 +22,7 @@ func newLogs(s *Service) *resource[neutron.Log, neutron.Log] {
 }
 
 // Logs returns the operations on logs of security groups and firewalls.
-func (s *Service) Logs() Operations[neutron.Log] {
+func (s *Service) Logs() Operations[*neutron.Log] {
 	o := s.logs.untagged()
 	o.Update, o.Delete = s.logs.update, s.logs.delete
 	return o
@@ -30,8 +30,8 @@ func (s *Service) Logs() Operations[neutron.Log] {
 
 // LoggableResources returns the list of the types of resources that logs are made for. Only admins
 // see them.
-func (s *Service) LoggableResources() Operations[neutron.LoggableResource] {
-	return Operations[neutron.LoggableResource]{List: func(_ context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.LoggableResource], error) {
+func (s *Service) LoggableResources() Operations[*neutron.LoggableResource] {
+	return Operations[*neutron.LoggableResource]{List: func(_ context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.LoggableResource], error) {
 		return func(yield func(*neutron.LoggableResource) bool) {
 			for _, r := range neutron.LoggableResourceTypes() {
 				if neutron.CanSee(c, neutron.LoggableResources, neutron.Owner{}) && !yield(&r) {

@@ -22,14 +22,14 @@ func newMeteringRules(s *Service) *resource[neutron.MeteringLabelRule, neutron.M
 }
 
 // MeteringLabels returns the operations on metering labels, which only admins make.
-func (s *Service) MeteringLabels() Operations[neutron.MeteringLabel] {
+func (s *Service) MeteringLabels() Operations[*neutron.MeteringLabel] {
 	o := s.meteringLabels.untagged()
 	o.Delete = s.deleteMeteringLabel
 	return o
 }
 
 // MeteringLabelRules returns the operations on rules of metering labels, which only admins make.
-func (s *Service) MeteringLabelRules() Operations[neutron.MeteringLabelRule] {
+func (s *Service) MeteringLabelRules() Operations[*neutron.MeteringLabelRule] {
 	o := s.meteringRules.untagged()
 	o.Delete = s.deleteMeteringRule
 	return o

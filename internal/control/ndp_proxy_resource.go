@@ -11,7 +11,7 @@ type ndpProxies struct {
 }
 
 // NDPProxies returns the operations on NDP proxies. Do not modify what they return.
-func (s *Service) NDPProxies() Operations[neutron.NDPProxy] {
+func (s *Service) NDPProxies() Operations[*neutron.NDPProxy] {
 	o := s.ndpProxies.untagged()
 	o.Update, o.Delete = s.ndpProxies.update, s.ndpProxies.delete
 	return o

@@ -24,7 +24,7 @@ const (
 // PortBindingOperations are the operations on the bindings of one port, each named by its host.
 // Only admins see them.
 type PortBindingOperations struct {
-	Operations[neutron.PortBindingView]
+	Operations[*neutron.PortBindingView]
 	// Activate makes an inactive binding the active one, and that inactive: the port moves.
 	Activate func(ctx context.Context, c neutron.Caller, host string) (*neutron.PortBindingView, error)
 }
@@ -33,7 +33,7 @@ type PortBindingOperations struct {
 func (s *Service) PortBindings(portID string) PortBindingOperations {
 	b := portBindings{s.ports, portID}
 	return PortBindingOperations{
-		Operations: Operations[neutron.PortBindingView]{Create: b.create, Update: b.update, Delete: b.delete, Show: b.show, List: b.list},
+		Operations: Operations[*neutron.PortBindingView]{Create: b.create, Update: b.update, Delete: b.delete, Show: b.show, List: b.list},
 		Activate:   b.activate,
 	}
 }

@@ -28,9 +28,9 @@ func newPortForwardings(s *Service) *resource[neutron.PortForwarding, neutron.Po
 
 // PortForwardings returns the operations on the port forwardings of a floating IP. Callers in this
 // process may leave the id of that empty, and name it as floatingip_id at create.
-func (s *Service) PortForwardings(floatingIP string) Operations[neutron.PortForwarding] {
+func (s *Service) PortForwardings(floatingIP string) Operations[*neutron.PortForwarding] {
 	p := portForwardings{s.portForwardings, floatingIP}
-	return Operations[neutron.PortForwarding]{Create: p.create, Update: p.update, Delete: p.delete, Show: p.show, List: p.list}
+	return Operations[*neutron.PortForwarding]{Create: p.create, Update: p.update, Delete: p.delete, Show: p.show, List: p.list}
 }
 
 // portForwardings are the operations on the port forwardings of a floating IP. Who sees that sees

@@ -35,16 +35,16 @@ func sharedQoSPolicies() sharedType {
 }
 
 // QoSPolicies returns the operations on QoS policies.
-func (s *Service) QoSPolicies() Operations[neutron.QoSPolicyView] {
+func (s *Service) QoSPolicies() Operations[*neutron.QoSPolicyView] {
 	o := s.qosPolicies.operations()
 	o.Update, o.Delete = s.qosPolicies.update, s.qosPolicies.delete
 	return o
 }
 
 // QoSRules returns the operations on a policy's rules of one type, or of one alias if policy is "".
-func (s *Service) QoSRules(policy string, r neutron.Resource) Operations[neutron.QoSRuleView] {
+func (s *Service) QoSRules(policy string, r neutron.Resource) Operations[*neutron.QoSRuleView] {
 	rules := qosRules{s, policy, r, qosRuleTypeOf(r)}
-	return Operations[neutron.QoSRuleView]{Create: rules.create, Update: rules.update, Delete: rules.delete, Show: rules.show, List: rules.list}
+	return Operations[*neutron.QoSRuleView]{Create: rules.create, Update: rules.update, Delete: rules.delete, Show: rules.show, List: rules.list}
 }
 
 // qosRuleTypeOf returns the type of a resource's rules.

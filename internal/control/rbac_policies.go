@@ -25,9 +25,9 @@ func newRBACPolicies(s *Service) *resource[neutron.RBACPolicy, neutron.RBACPolic
 }
 
 // RBACPolicies returns the operations on RBAC policies. Do not modify what they return.
-func (s *Service) RBACPolicies() Operations[neutron.RBACPolicy] {
+func (s *Service) RBACPolicies() Operations[*neutron.RBACPolicy] {
 	p := s.rbacPolicies
-	return Operations[neutron.RBACPolicy]{Create: p.create, Update: p.update, Delete: p.delete, Show: p.show, List: p.list}
+	return Operations[*neutron.RBACPolicy]{Create: p.create, Update: p.update, Delete: p.delete, Show: p.show, List: p.list}
 }
 
 // createPolicy shares an object of the caller, who as admin may share any.

@@ -16,7 +16,7 @@ import (
 // request names one; removing an interface deletes the port. Routes that a router has already, or
 // lacks, are no error.
 type RouterOperations struct {
-	Operations[neutron.RouterView]
+	Operations[*neutron.RouterView]
 	AddInterface, RemoveInterface func(ctx context.Context, c neutron.Caller, id string, q neutron.InterfaceRequest) (*neutron.InterfaceView, error)
 	AddRoutes, RemoveRoutes       func(ctx context.Context, c neutron.Caller, id string, routes []neutron.HostRoute) (*neutron.RouterView, error)
 	// UpdateGateways makes the gateways those of the request.

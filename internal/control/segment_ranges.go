@@ -43,7 +43,7 @@ func newSegmentRanges(s *Service) *resource[neutron.SegmentRange, neutron.Segmen
 
 // SegmentRanges returns the operations on ranges of segmentation ids. Those of the server's options
 // are listed and shown, and cannot be changed.
-func (s *Service) SegmentRanges() Operations[neutron.SegmentRangeView] {
+func (s *Service) SegmentRanges() Operations[*neutron.SegmentRangeView] {
 	o := s.segmentRanges.operations()
 	o.Update, o.Delete, o.List, o.Show = s.segmentRanges.update, s.segmentRanges.delete, s.segmentRanges.list, s.segmentRanges.show
 	return o

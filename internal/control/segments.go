@@ -19,9 +19,9 @@ type segments struct{ *Service }
 
 // Segments returns the operations on segments. A network has just the one that comes and goes with
 // it.
-func (s *Service) Segments() Operations[neutron.SegmentView] {
+func (s *Service) Segments() Operations[*neutron.SegmentView] {
 	o := segments{s}
-	return Operations[neutron.SegmentView]{Create: o.create, Update: o.update, Delete: o.delete, Show: o.show, List: o.list}
+	return Operations[*neutron.SegmentView]{Create: o.create, Update: o.update, Delete: o.delete, Show: o.show, List: o.list}
 }
 
 // segmentOn returns the segment of a network.

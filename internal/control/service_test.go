@@ -99,7 +99,7 @@ type operations struct {
 	tags   func(c neutron.Caller, id string, change func([]string) ([]string, error)) ([]string, error)
 }
 
-func anyOf[V any](o control.Operations[V]) operations {
+func anyOf[V any](o control.Operations[*V]) operations {
 	ctx := context.Background()
 	return operations{
 		create: func(c neutron.Caller, vs []neutron.Values) ([]any, error) {

@@ -77,14 +77,14 @@ func sharedPools() sharedType {
 
 // SubnetPools returns the operations on subnet pools, beside [Service.AddPrefixes],
 // [Service.RemovePrefixes] and [Service.OnboardSubnets].
-func (s *Service) SubnetPools() Operations[neutron.SubnetPoolView] {
+func (s *Service) SubnetPools() Operations[*neutron.SubnetPoolView] {
 	o := s.subnetPools.operations()
 	o.Update, o.Delete = s.subnetPools.update, s.subnetPools.delete
 	return o
 }
 
 // AddressScopes returns the operations on address scopes.
-func (s *Service) AddressScopes() Operations[neutron.AddressScopeView] {
+func (s *Service) AddressScopes() Operations[*neutron.AddressScopeView] {
 	o := s.addressScopes.untagged()
 	o.Update, o.Delete = s.addressScopes.update, s.addressScopes.delete
 	return o

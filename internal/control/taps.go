@@ -68,14 +68,14 @@ func (s *Service) tapStatus(r records.Reader, x *neutron.TapService) string {
 }
 
 // TapServices returns the operations on tap services.
-func (s *Service) TapServices() Operations[neutron.TapServiceView] {
+func (s *Service) TapServices() Operations[*neutron.TapServiceView] {
 	o := s.tapServices.untagged()
 	o.Update, o.Delete = s.tapServices.update, s.tapServices.delete
 	return o
 }
 
 // TapFlows returns the operations on tap flows.
-func (s *Service) TapFlows() Operations[neutron.TapFlowView] {
+func (s *Service) TapFlows() Operations[*neutron.TapFlowView] {
 	o := s.tapFlows.untagged()
 	o.Update, o.Delete = s.tapFlows.update, s.tapFlows.delete
 	return o

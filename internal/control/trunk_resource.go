@@ -17,7 +17,7 @@ type trunks struct {
 
 // TrunkOperations are the operations on trunks.
 type TrunkOperations struct {
-	Operations[neutron.TrunkView]
+	Operations[*neutron.TrunkView]
 	// AddSubports and RemoveSubports change the subports of a trunk, all or none of a request.
 	AddSubports, RemoveSubports func(ctx context.Context, c neutron.Caller, id string, subports []neutron.SubportRequest) (*neutron.TrunkView, error)
 }

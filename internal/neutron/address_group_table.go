@@ -1,8 +1,8 @@
 package neutron
 
-func addressGroupTable() *Table[AddressGroupView] {
+func addressGroupTable() *Table[*AddressGroupView] {
 	std := func(o *AddressGroupView) *Standard { return &o.Standard }
-	cols := []column[AddressGroupView]{idColumn(std), nameColumn(std), descriptionColumn(std)}
+	cols := []column[*AddressGroupView]{idColumn(std), nameColumn(std), descriptionColumn(std)}
 	cols = append(cols, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "addresses", Create: true, Default: unset{}, Computed: true, Type: "list of cidrs",

@@ -9,8 +9,8 @@ type AvailabilityZone struct {
 
 // availabilityZoneTable has the attributes of the reference, and an id by which lists are cut into
 // pages.
-func availabilityZoneTable() *Table[AvailabilityZone] {
-	return newTable(AvailabilityZones, []column[AvailabilityZone]{
+func availabilityZoneTable() *Table[*AvailabilityZone] {
+	return newTable(AvailabilityZones, []column[*AvailabilityZone]{
 		row(Attribute{Name: "id", Sort: true, Hidden: true, Type: "string", Doc: "orders lists"},
 			textValue(func(o *AvailabilityZone) string { return o.Name + "/" + o.Resource })),
 		row(Attribute{Name: "name", Filter: true, Sort: true, Type: "string", Doc: "as hosts joined with; nova unless they say another"},
@@ -29,7 +29,7 @@ func availabilityZoneTable() *Table[AvailabilityZone] {
 
 // zoneColumns have the availability zones of a network or router. Where it may be is not narrowed
 // by hints: each host serves its own machines.
-func zoneColumns[T any](update bool, hints, zones func(o *T) []string) []column[T] {
+func zoneColumns[T any](update bool, hints, zones func(o T) []string) []column[T] {
 	return []column[T]{
 		row(Attribute{Name: "availability_zones", Computed: true, Type: "list of strings", Doc: "of the hosts that serve it"}, textsValue(zones)),
 		row(Attribute{Name: "availability_zone_hints", Create: true, Update: update, Default: []string{}, Filter: true, Type: "list of strings",

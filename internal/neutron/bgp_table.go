@@ -7,24 +7,24 @@ import (
 	"unicode"
 )
 
-func bgpSpeakerTable() *Table[BGPSpeaker] {
+func bgpSpeakerTable() *Table[*BGPSpeaker] {
 	std := func(o *BGPSpeaker) *Standard { return &o.Standard }
-	advertise := func(name, doc string, get func(o *BGPSpeaker) bool) column[BGPSpeaker] {
+	advertise := func(name, doc string, get func(o *BGPSpeaker) bool) column[*BGPSpeaker] {
 		return row(Attribute{Name: name, Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean", Doc: doc, parse: flag},
 			flagValue(get))
 	}
-	ids := func(name, doc string, get func(o *BGPSpeaker) []string) column[BGPSpeaker] {
+	ids := func(name, doc string, get func(o *BGPSpeaker) []string) column[*BGPSpeaker] {
 		return row(Attribute{Name: name, Type: "list of uuids", Doc: doc},
 			jsonValue(func(b []byte, o *BGPSpeaker) []byte { return appendList(b, get(o), appendString) }))
 	}
-	cols := []column[BGPSpeaker]{
+	cols := []column[*BGPSpeaker]{
 		idColumn(std), nameColumn(std),
 		asNumberColumn("local_as", func(o *BGPSpeaker) uint32 { return o.LocalAS }),
 		row(Attribute{Name: "ip_version", Create: true, Default: asNull{}, Filter: true, Sort: true, Type: "integer",
 			Doc: "4, of what it announces; 6 is refused with 501", parse: numericIPVersion}, numberValue(func(o *BGPSpeaker) int64 { return int64(o.IPVersion) })),
 		row(Attribute{Name: "logical_router", Create: true, Filter: true, Sort: true, Type: "uuid",
 			Doc: "the router that it speaks for; add_gateway_network finds one too", parse: orNull(uuid)}, textOrNullValue(func(o *BGPSpeaker) string { return o.RouterID })),
-		row(Attribute{Name: "router_id", Create: true, Default: unset{}, Hidden: true, Type: "uuid", Doc: "the same as logical_router", parse: orNull(uuid)}, value[BGPSpeaker]{}),
+		row(Attribute{Name: "router_id", Create: true, Default: unset{}, Hidden: true, Type: "uuid", Doc: "the same as logical_router", parse: orNull(uuid)}, value[*BGPSpeaker]{}),
 	}
 	project := projectColumns(std)
 	project[1].Attribute.Doc = "that of the admin who made it, whatever the request says"
@@ -36,9 +36,9 @@ func bgpSpeakerTable() *Table[BGPSpeaker] {
 	))
 }
 
-func bgpPeerTable() *Table[BGPPeer] {
+func bgpPeerTable() *Table[*BGPPeer] {
 	std := func(o *BGPPeer) *Standard { return &o.Standard }
-	cols := []column[BGPPeer]{
+	cols := []column[*BGPPeer]{
 		idColumn(std), nameColumn(std),
 		row(Attribute{Name: "peer_ip", Create: true, Default: required{}, Filter: true, Sort: true, Type: "ip address", parse: address},
 			textValue(func(o *BGPPeer) string { return o.PeerIP.String() })),
@@ -46,7 +46,7 @@ func bgpPeerTable() *Table[BGPPeer] {
 		row(Attribute{Name: "auth_type", Create: true, Default: required{}, Filter: true, Sort: true, Type: "string",
 			Doc: "none or md5", parse: oneOf(BGPAuthNone, BGPAuthMD5)}, textValue(func(o *BGPPeer) string { return o.AuthType })),
 		row(Attribute{Name: "password", Create: true, Update: true, Hidden: true, Type: "string",
-			Doc: "of md5, which needs one; never answered", parse: orNull(md5Password)}, value[BGPPeer]{}),
+			Doc: "of md5, which needs one; never answered", parse: orNull(md5Password)}, value[*BGPPeer]{}),
 	}
 	return newTable(BGPPeers, append(cols, projectColumns(std)...))
 }
@@ -70,9 +70,9 @@ func md5Password(v any) (any, error) {
 }
 
 // asNumberColumn returns the row of an AS number of 4 bytes.
-func asNumberColumn[T any](name string, get func(o *T) uint32) column[T] {
+func asNumberColumn[T any](name string, get func(o T) uint32) column[T] {
 	return row(Attribute{Name: name, Create: true, Default: asNull{}, Filter: true, Sort: true, Type: "integer",
-		Doc: "1 to 4294967295", parse: asNumber}, numberValue(func(o *T) int64 { return int64(get(o)) }))
+		Doc: "1 to 4294967295", parse: asNumber}, numberValue(func(o T) int64 { return int64(get(o)) }))
 }
 
 // asNumber takes an AS number. Unlike between it refuses what is no number as Neutron's validators

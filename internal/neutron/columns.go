@@ -34,74 +34,74 @@ func tooMany(entries int) error {
 
 // Tables are the attribute tables of the resources that are answered object by object.
 type Tables struct {
-	Networks           *Table[NetworkView]
-	Subnets            *Table[SubnetView]
-	Ports              *Table[PortView]
-	SecurityGroups     *Table[SecurityGroupView]
-	SecurityGroupRules *Table[SecurityGroupRule]
-	DefaultRules       *Table[DefaultSecurityGroupRule]
-	Agents             *Table[AgentView]
-	Routers            *Table[RouterView]
-	FloatingIPs        *Table[FloatingIPView]
-	FloatingIPPools    *Table[FloatingIPPool]
-	PortForwardings    *Table[PortForwarding]
-	NDPProxies         *Table[NDPProxy]
-	MeteringLabels     *Table[MeteringLabel]
-	MeteringLabelRules *Table[MeteringLabelRule]
-	Logs               *Table[Log]
-	LoggingResources   *Table[LoggingResourceView]
-	FirewallLogs       *Table[FirewallLog]
-	LoggableResources  *Table[LoggableResource]
-	IPAvailabilities   *Table[IPAvailability]
-	PortBindings       *Table[PortBindingView]
-	Trunks             *Table[TrunkView]
-	FirewallRules      *Table[FirewallRuleView]
-	FirewallPolicies   *Table[FirewallPolicyView]
-	Firewalls          *Table[FirewallView]
+	Networks           *Table[*NetworkView]
+	Subnets            *Table[*SubnetView]
+	Ports              *Table[*PortView]
+	SecurityGroups     *Table[*SecurityGroupView]
+	SecurityGroupRules *Table[*SecurityGroupRule]
+	DefaultRules       *Table[*DefaultSecurityGroupRule]
+	Agents             *Table[*AgentView]
+	Routers            *Table[*RouterView]
+	FloatingIPs        *Table[*FloatingIPView]
+	FloatingIPPools    *Table[*FloatingIPPool]
+	PortForwardings    *Table[*PortForwarding]
+	NDPProxies         *Table[*NDPProxy]
+	MeteringLabels     *Table[*MeteringLabel]
+	MeteringLabelRules *Table[*MeteringLabelRule]
+	Logs               *Table[*Log]
+	LoggingResources   *Table[*LoggingResourceView]
+	FirewallLogs       *Table[*FirewallLog]
+	LoggableResources  *Table[*LoggableResource]
+	IPAvailabilities   *Table[*IPAvailability]
+	PortBindings       *Table[*PortBindingView]
+	Trunks             *Table[*TrunkView]
+	FirewallRules      *Table[*FirewallRuleView]
+	FirewallPolicies   *Table[*FirewallPolicyView]
+	Firewalls          *Table[*FirewallView]
 
-	FirewallGroups        *Table[FirewallGroupView]
-	FirewallGroupPolicies *Table[FirewallPolicyView]
-	FirewallGroupRules    *Table[FirewallGroupRuleView]
+	FirewallGroups        *Table[*FirewallGroupView]
+	FirewallGroupPolicies *Table[*FirewallPolicyView]
+	FirewallGroupRules    *Table[*FirewallGroupRuleView]
 
-	RBACPolicies      *Table[RBACPolicy]
-	AvailabilityZones *Table[AvailabilityZone]
-	Flavors           *Table[Flavor]
-	ServiceProfiles   *Table[ServiceProfile]
-	ServiceProviders  *Table[ServiceProvider]
-	SegmentRanges     *Table[SegmentRangeView]
-	Segments          *Table[SegmentView]
-	QoSPolicies       *Table[QoSPolicyView]
-	QoSRules          map[Resource]*Table[QoSRuleView] // by type, and again without their policies
-	QoSRuleTypes      *Table[QoSRuleTypeView]
+	RBACPolicies      *Table[*RBACPolicy]
+	AvailabilityZones *Table[*AvailabilityZone]
+	Flavors           *Table[*Flavor]
+	ServiceProfiles   *Table[*ServiceProfile]
+	ServiceProviders  *Table[*ServiceProvider]
+	SegmentRanges     *Table[*SegmentRangeView]
+	Segments          *Table[*SegmentView]
+	QoSPolicies       *Table[*QoSPolicyView]
+	QoSRules          map[Resource]*Table[*QoSRuleView] // by type, and again without their policies
+	QoSRuleTypes      *Table[*QoSRuleTypeView]
 
-	AddressGroups *Table[AddressGroupView]
-	SubnetPools   *Table[SubnetPoolView]
-	AddressScopes *Table[AddressScopeView]
+	AddressGroups *Table[*AddressGroupView]
+	SubnetPools   *Table[*SubnetPoolView]
+	AddressScopes *Table[*AddressScopeView]
 
-	LocalIPs            *Table[LocalIP]
-	LocalIPAssociations *Table[LocalIPAssociationView]
+	LocalIPs            *Table[*LocalIP]
+	LocalIPAssociations *Table[*LocalIPAssociationView]
 
-	BGPSpeakers *Table[BGPSpeaker]
-	BGPPeers    *Table[BGPPeer]
+	BGPSpeakers *Table[*BGPSpeaker]
+	BGPPeers    *Table[*BGPPeer]
 
-	TapServices *Table[TapServiceView]
-	TapFlows    *Table[TapFlowView]
+	TapServices *Table[*TapServiceView]
+	TapFlows    *Table[*TapFlowView]
 
-	GatewayDevices       *Table[GatewayDeviceView]
-	RemoteMACEntries     *Table[RemoteMACEntry]
-	L2Gateways           *Table[L2Gateway]
-	L2GatewayConnections *Table[L2GatewayConnection]
+	GatewayDevices       *Table[*GatewayDeviceView]
+	RemoteMACEntries     *Table[*RemoteMACEntry]
+	L2Gateways           *Table[*L2Gateway]
+	L2GatewayConnections *Table[*L2GatewayConnection]
 
-	LoadBalancers  *Table[LoadBalancerView]
-	Listeners      *Table[ListenerView]
-	LBPools        *Table[LBPoolView]
-	LBMembers      *Table[LBMemberView]
-	HealthMonitors *Table[HealthMonitorView]
+	LoadBalancers  *Table[*LoadBalancerView]
+	Listeners      *Table[*ListenerView]
+	LBPools        *Table[*LBPoolView]
+	LBMembers      *Table[*LBMemberView]
+	HealthMonitors *Table[*HealthMonitorView]
 
-	VIPs             *Table[VIPView]
-	V1Pools          *Table[LBPoolView]
-	V1Members        *Table[LBMemberView]
-	V1HealthMonitors *Table[HealthMonitorView]
+	VIPs             *Table[*VIPView]
+	V1Pools          *Table[*LBPoolView]
+	V1Members        *Table[*LBMemberView]
+	V1HealthMonitors *Table[*HealthMonitorView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -267,20 +267,20 @@ func row[T any](a Attribute, v value[T]) column[T] { return column[T]{&a, v} }
 
 // Columns that resources share. get takes the standard attributes out of an object.
 
-func idColumn[T any](get func(o *T) *Standard) column[T] {
+func idColumn[T any](get func(o T) *Standard) column[T] {
 	return row(Attribute{Name: "id", Filter: true, Sort: true, Type: "uuid", Doc: "made by the server"},
-		textValue(func(o *T) string { return get(o).ID }))
+		textValue(func(o T) string { return get(o).ID }))
 }
 
-func nameColumn[T any](get func(o *T) *Standard) column[T] {
+func nameColumn[T any](get func(o T) *Standard) column[T] {
 	return row(Attribute{Name: "name", Create: true, Update: true, Default: "", Filter: true, Sort: true,
 		Type: "string", Doc: "need not be unique", parse: text(maxName)},
-		textValue(func(o *T) string { return get(o).Name }))
+		textValue(func(o T) string { return get(o).Name }))
 }
 
 // projectColumns returns the two names of the owner.
-func projectColumns[T any](get func(o *T) *Standard) []column[T] {
-	v := textValue(func(o *T) string { return get(o).ProjectID })
+func projectColumns[T any](get func(o T) *Standard) []column[T] {
+	v := textValue(func(o T) string { return get(o).ProjectID })
 	return []column[T]{
 		row(Attribute{Name: "tenant_id", Create: true, Default: unset{}, Filter: true, Sort: true, Type: "string",
 			Doc: "the older name of project_id", parse: text(maxProject)}, v),
@@ -290,34 +290,34 @@ func projectColumns[T any](get func(o *T) *Standard) []column[T] {
 }
 
 // lastColumns end the table of a resource with standard attributes.
-func lastColumns[T any](get func(o *T) *Standard) []column[T] {
-	since := func(o *T) time.Time { return get(o).UpdatedAt }
+func lastColumns[T any](get func(o T) *Standard) []column[T] {
+	since := func(o T) time.Time { return get(o).UpdatedAt }
 	return []column[T]{
 		row(Attribute{Name: "created_at", Filter: true, Sort: true, Type: "time", Doc: "UTC, whole seconds"},
-			timeValue(func(o *T) time.Time { return get(o).CreatedAt })),
+			timeValue(func(o T) time.Time { return get(o).CreatedAt })),
 		row(Attribute{Name: "updated_at", Filter: true, Sort: true, Type: "time", Doc: "UTC, whole seconds"}, timeValue(since)),
 		row(Attribute{Name: "changed_since", Filter: true, Hidden: true, Type: "time", Doc: "filter: changed at or after this time"},
 			value[T]{match: matchSince(since)}),
 		row(Attribute{Name: "revision_number", Filter: true, Sort: true, Type: "integer", Doc: "rises with every change; If-Match insists on it"},
-			numberValue(func(o *T) int64 { return get(o).RevisionNumber })),
+			numberValue(func(o T) int64 { return get(o).RevisionNumber })),
 	}
 }
 
-func descriptionColumn[T any](get func(o *T) *Standard) column[T] {
+func descriptionColumn[T any](get func(o T) *Standard) column[T] {
 	return row(Attribute{Name: "description", Create: true, Update: true, Default: "", Filter: true, Sort: true,
 		Type: "string", parse: text(maxDescription)},
-		textValue(func(o *T) string { return get(o).Description }))
+		textValue(func(o T) string { return get(o).Description }))
 }
 
 // tagColumns returns the tags and the filters by them; tags is the row of the attribute itself.
-func tagColumns[T any](tags Attribute, get func(o *T) *Standard) []column[T] {
+func tagColumns[T any](tags Attribute, get func(o T) *Standard) []column[T] {
 	tags.Name, tags.Filter, tags.Type = "tags", true, "list of strings"
-	v := textsValue(func(o *T) []string { return get(o).Tags })
+	v := textsValue(func(o T) []string { return get(o).Tags })
 	filter := func(name, doc string, pass func(tags, want []string) bool) column[T] {
 		return row(Attribute{Name: name, Filter: true, Hidden: true, Type: "list of strings", Doc: doc},
-			value[T]{match: func(values []string) (func(o *T) bool, error) {
+			value[T]{match: func(values []string) (func(o T) bool, error) {
 				want := splitTags(values)
-				return func(o *T) bool { return pass(get(o).Tags, want) }, nil
+				return func(o T) bool { return pass(get(o).Tags, want) }, nil
 			}})
 	}
 	v.match = filter("", "", hasAll).match
@@ -345,8 +345,8 @@ func hasAll(tags, want []string) bool {
 	return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(tags, w) })
 }
 
-func matchSince[T any](get func(o *T) time.Time) func(values []string) (func(o *T) bool, error) {
-	return func(values []string) (func(o *T) bool, error) {
+func matchSince[T any](get func(o T) time.Time) func(values []string) (func(o T) bool, error) {
+	return func(values []string) (func(o T) bool, error) {
 		var since time.Time
 		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05"} {
 			if t, err := time.Parse(layout, values[0]); err == nil {
@@ -356,7 +356,7 @@ func matchSince[T any](get func(o *T) time.Time) func(values []string) (func(o *
 		if since.IsZero() {
 			return nil, invalidInput("The input changed_since must be in the following format: YYYY-MM-DDTHH:MM:SSZ")
 		}
-		return func(o *T) bool { return !get(o).Truncate(time.Second).Before(since) }, nil
+		return func(o T) bool { return !get(o).Truncate(time.Second).Before(since) }, nil
 	}
 }
 

@@ -68,11 +68,11 @@ func parentGroup(v any) (any, error) {
 	return v, nil
 }
 
-func defaultRuleTable() *Table[DefaultSecurityGroupRule] {
-	type rule = DefaultSecurityGroupRule
-	std := func(o *rule) *Standard { return &o.Standard }
-	template := func(o *rule) *SecurityGroupRule { return &o.SecurityGroupRule }
-	used := func(name, doc string, byDefault bool, get func(o *rule) bool) column[rule] {
+func defaultRuleTable() *Table[*DefaultSecurityGroupRule] {
+	type rule = *DefaultSecurityGroupRule
+	std := func(o rule) *Standard { return &o.Standard }
+	template := func(o rule) *SecurityGroupRule { return &o.SecurityGroupRule }
+	used := func(name, doc string, byDefault bool, get func(o rule) bool) column[rule] {
 		return row(Attribute{Name: name, Create: true, Default: byDefault, Filter: true, Sort: true, Type: "boolean", Doc: doc, parse: flag},
 			flagValue(get))
 	}
@@ -81,11 +81,11 @@ func defaultRuleTable() *Table[DefaultSecurityGroupRule] {
 	cols := []column[rule]{
 		idColumn(std), description,
 		row(ruleAttribute("remote_group_id", "string", "PARENT: peers are the ports of the group that gets the rule", nil, orNull(parentGroup)),
-			textOrNullValue(func(o *rule) string { return o.RemoteGroupID })),
+			textOrNullValue(func(o rule) string { return o.RemoteGroupID })),
 	}
 	cols = append(cols, trafficColumns(template)...)
 	return newTable(DefaultRules, append(cols, remoteAddressesColumn(template),
-		used("used_in_default_sg", "new groups named default get the rule", false, func(o *rule) bool { return o.UsedInDefaultGroup }),
-		used("used_in_non_default_sg", "other new groups get the rule", true, func(o *rule) bool { return o.UsedInOtherGroups }),
+		used("used_in_default_sg", "new groups named default get the rule", false, func(o rule) bool { return o.UsedInDefaultGroup }),
+		used("used_in_non_default_sg", "other new groups get the rule", true, func(o rule) bool { return o.UsedInOtherGroups }),
 	))
 }

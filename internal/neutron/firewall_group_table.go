@@ -26,21 +26,21 @@ func (v *FirewallGroupView) Status() string {
 const noRemoteFirewallGroups = "this server's firewall rules do not match by firewall group"
 
 // sharedByAdmins returns the row of an attribute that makes an object visible to all projects.
-func sharedByAdmins[T any](doc string, get func(o *T) bool) column[T] {
+func sharedByAdmins[T any](doc string, get func(o T) bool) column[T] {
 	return row(Attribute{Name: "shared", Create: true, Update: true, Default: false, Filter: true, Policed: true,
 		CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean", Doc: doc, parse: flag}, flagValue(get))
 }
 
-func firewallGroupRuleTable() *Table[FirewallGroupRuleView] {
+func firewallGroupRuleTable() *Table[*FirewallGroupRuleView] {
 	std := func(o *FirewallGroupRuleView) *Standard { return &o.Standard }
 	attr := func(name, typ, doc string, def any, p parser) Attribute {
 		return Attribute{Name: name, Create: true, Update: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}
 	}
-	remote := func(name string) column[FirewallGroupRuleView] {
+	remote := func(name string) column[*FirewallGroupRuleView] {
 		return row(Attribute{Name: name, Create: true, Update: true, Later: noRemoteFirewallGroups, Type: "uuid", parse: orNull(uuid)},
-			constant[FirewallGroupRuleView]("null"))
+			constant[*FirewallGroupRuleView]("null"))
 	}
-	cols := append([]column[FirewallGroupRuleView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*FirewallGroupRuleView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	return newTable(FirewallGroupRules, append(cols,
 		descriptionColumn(std),
 		row(Attribute{Name: "firewall_policy_id", Filter: true, Computed: true, Type: "list of uuids", Doc: "the policies that have it"},
@@ -67,9 +67,9 @@ func firewallGroupRuleTable() *Table[FirewallGroupRuleView] {
 	))
 }
 
-func firewallGroupPolicyTable() *Table[FirewallPolicyView] {
+func firewallGroupPolicyTable() *Table[*FirewallPolicyView] {
 	std := func(o *FirewallPolicyView) *Standard { return &o.Standard }
-	cols := append([]column[FirewallPolicyView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*FirewallPolicyView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	return newTable(FirewallGroupPolicies, append(cols,
 		descriptionColumn(std),
 		sharedByAdmins("other projects' groups may use it", func(o *FirewallPolicyView) bool { return o.Shared }),
@@ -78,13 +78,13 @@ func firewallGroupPolicyTable() *Table[FirewallPolicyView] {
 	))
 }
 
-func firewallGroupTable() *Table[FirewallGroupView] {
+func firewallGroupTable() *Table[*FirewallGroupView] {
 	std := func(o *FirewallGroupView) *Standard { return &o.Standard }
-	policy := func(name, doc string, get func(o *FirewallGroupView) string) column[FirewallGroupView] {
+	policy := func(name, doc string, get func(o *FirewallGroupView) string) column[*FirewallGroupView] {
 		return row(Attribute{Name: name, Create: true, Update: true, Filter: true, Sort: true, Type: "uuid", Doc: doc, parse: orNull(uuid)},
 			textOrNullValue(get))
 	}
-	cols := append([]column[FirewallGroupView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*FirewallGroupView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	return newTable(FirewallGroups, append(cols,
 		descriptionColumn(std),
 		row(Attribute{Name: "admin_state_up", Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean",

@@ -22,9 +22,9 @@ type LoggingResourceView struct {
 	Logs []*FirewallLog
 }
 
-func loggingResourceTable() *Table[LoggingResourceView] {
+func loggingResourceTable() *Table[*LoggingResourceView] {
 	std := func(o *LoggingResourceView) *Standard { return &o.Standard }
-	cols := append([]column[LoggingResourceView]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*LoggingResourceView]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "enabled", Create: true, Update: true, Default: false, Filter: true, Sort: true, Type: "boolean",
 			Doc: "false: nothing is logged", parse: flag}, flagValue(func(o *LoggingResourceView) bool { return o.Enabled })),
@@ -48,9 +48,9 @@ func appendFirewallLogs(b []byte, logs []*FirewallLog) []byte {
 	return append(b, ']')
 }
 
-func firewallLogTable() *Table[FirewallLog] {
+func firewallLogTable() *Table[*FirewallLog] {
 	std := func(o *FirewallLog) *Standard { return &o.Standard }
-	cols := append([]column[FirewallLog]{idColumn(std), descriptionColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*FirewallLog]{idColumn(std), descriptionColumn(std)}, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "logging_resource_id", Filter: true, Sort: true, Type: "uuid"},
 			textValue(func(o *FirewallLog) string { return o.LoggingResourceID })),

@@ -28,14 +28,14 @@ func (v *FirewallView) Status() string {
 // No firewall is applied to IPv6 packets yet.
 const noIPv6Firewalls = "this server's firewalls are for IPv4"
 
-func firewallRuleTable() *Table[FirewallRuleView] {
+func firewallRuleTable() *Table[*FirewallRuleView] {
 	std := func(o *FirewallRuleView) *Standard { return &o.Standard }
 	attr := func(name, typ, doc string, def any, p parser) Attribute {
 		return Attribute{Name: name, Create: true, Update: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}
 	}
 	version := attr("ip_version", "integer", "", 4, ipVersion)
 	version.Later = noIPv6Firewalls
-	cols := append([]column[FirewallRuleView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*FirewallRuleView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	cols = append(cols,
 		descriptionColumn(std),
 		row(Attribute{Name: "firewall_policy_id", Filter: true, Computed: true, Type: "uuid", Doc: "the policy that it is in; null = none"},
@@ -44,7 +44,7 @@ func firewallRuleTable() *Table[FirewallRuleView] {
 			flagValue(func(o *FirewallRuleView) bool { return o.Shared })),
 		row(attr("protocol", "string", "tcp, udp, icmp or a number from 0 to 255; null = any", nil, firewallProtocol),
 			textOrNullValue(func(o *FirewallRuleView) string { return o.Protocol })),
-		row(version, constant[FirewallRuleView]("4")),
+		row(version, constant[*FirewallRuleView]("4")),
 		row(attr("source_ip_address", "cidr", "or an address; null = any", nil, orNull(addressOrPrefix)),
 			textOrNullValue(func(o *FirewallRuleView) string { return o.SourceIPAddress })),
 		row(attr("destination_ip_address", "cidr", "or an address; null = any", nil, orNull(addressOrPrefix)),
@@ -63,9 +63,9 @@ func firewallRuleTable() *Table[FirewallRuleView] {
 	return newTable(FirewallRules, cols)
 }
 
-func firewallPolicyTable() *Table[FirewallPolicyView] {
+func firewallPolicyTable() *Table[*FirewallPolicyView] {
 	std := func(o *FirewallPolicyView) *Standard { return &o.Standard }
-	cols := append([]column[FirewallPolicyView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*FirewallPolicyView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	return newTable(FirewallPolicies, append(cols,
 		descriptionColumn(std),
 		row(Attribute{Name: "shared", Create: true, Update: true, Default: false, Filter: true, Type: "boolean",
@@ -76,21 +76,21 @@ func firewallPolicyTable() *Table[FirewallPolicyView] {
 	))
 }
 
-func policyRulesColumn() column[FirewallPolicyView] {
+func policyRulesColumn() column[*FirewallPolicyView] {
 	return row(Attribute{Name: "firewall_rules", Create: true, Update: true, Default: []string{}, Filter: true, Type: "list of uuids",
 		Doc: "at most 100, in their order", parse: nullAs([]any{}, fewer(uuids))},
 		textsValue(func(o *FirewallPolicyView) []string { return o.Rules }))
 }
 
-func auditedColumn() column[FirewallPolicyView] {
+func auditedColumn() column[*FirewallPolicyView] {
 	return row(Attribute{Name: "audited", Create: true, Update: true, Default: false, Filter: true, Type: "boolean",
 		Doc: "false after each change unless the change says true", parse: flag},
 		flagValue(func(o *FirewallPolicyView) bool { return o.Audited }))
 }
 
-func firewallTable() *Table[FirewallView] {
+func firewallTable() *Table[*FirewallView] {
 	std := func(o *FirewallView) *Standard { return &o.Standard }
-	cols := append([]column[FirewallView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*FirewallView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	return newTable(Firewalls, append(cols,
 		descriptionColumn(std),
 		row(Attribute{Name: "admin_state_up", Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean",

@@ -14,14 +14,14 @@ func unshownProject[T any]() []column[T] {
 }
 
 // longDescription returns the row of a description that may be null, which is no description.
-func longDescription[T any](get func(o *T) *Standard) column[T] {
+func longDescription[T any](get func(o T) *Standard) column[T] {
 	return row(Attribute{Name: "description", Create: true, Update: true, Default: "", Filter: true, Sort: true, Type: "string",
-		parse: nullAs("", text(maxLongDescription))}, textValue(func(o *T) string { return get(o).Description }))
+		parse: nullAs("", text(maxLongDescription))}, textValue(func(o T) string { return get(o).Description }))
 }
 
-func flavorTable() *Table[Flavor] {
+func flavorTable() *Table[*Flavor] {
 	std := func(o *Flavor) *Standard { return &o.Standard }
-	cols := []column[Flavor]{idColumn(std), nameColumn(std), longDescription(std),
+	cols := []column[*Flavor]{idColumn(std), nameColumn(std), longDescription(std),
 		row(Attribute{Name: "service_type", Create: true, Default: required{}, Filter: true, Sort: true, Type: "string",
 			Doc: "L3_ROUTER_NAT: of routers, by their flavor_id; FLAVORS: of nothing", parse: serviceType},
 			textValue(func(o *Flavor) string { return o.ServiceType })),
@@ -31,7 +31,7 @@ func flavorTable() *Table[Flavor] {
 		row(Attribute{Name: "enabled", Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean",
 			Doc: "false refuses new routers of it", parse: flag}, flagValue(func(o *Flavor) bool { return o.Enabled })),
 	}
-	return newTable(Flavors, append(cols, unshownProject[Flavor]()...))
+	return newTable(Flavors, append(cols, unshownProject[*Flavor]()...))
 }
 
 // serviceType takes the service that a flavor is for.
@@ -43,26 +43,26 @@ func serviceType(v any) (any, error) {
 	return s, nil
 }
 
-func serviceProfileTable() *Table[ServiceProfile] {
+func serviceProfileTable() *Table[*ServiceProfile] {
 	std := func(o *ServiceProfile) *Standard { return &o.Standard }
 	attr := func(name, doc string) Attribute {
 		return Attribute{Name: name, Create: true, Update: true, Default: "", Filter: true, Sort: true, Type: "string", Doc: doc,
 			parse: nullAs("", text(maxLongDescription))}
 	}
-	cols := []column[ServiceProfile]{idColumn(std), longDescription(std),
+	cols := []column[*ServiceProfile]{idColumn(std), longDescription(std),
 		row(attr("driver", "of a service provider; empty: none"), textValue(func(o *ServiceProfile) string { return o.Driver })),
 		row(attr("metainfo", "stored"), textValue(func(o *ServiceProfile) string { return o.Metainfo })),
 		row(Attribute{Name: "enabled", Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean",
 			Doc: "false refuses new routers of flavors that choose by it", parse: flag},
 			flagValue(func(o *ServiceProfile) bool { return o.Enabled })),
 	}
-	return newTable(ServiceProfiles, append(cols, unshownProject[ServiceProfile]()...))
+	return newTable(ServiceProfiles, append(cols, unshownProject[*ServiceProfile]()...))
 }
 
 // serviceProviderTable has the attributes of the reference, and an id by which lists are cut into
 // pages.
-func serviceProviderTable() *Table[ServiceProvider] {
-	return newTable(ServiceProvidersResource, []column[ServiceProvider]{
+func serviceProviderTable() *Table[*ServiceProvider] {
+	return newTable(ServiceProvidersResource, []column[*ServiceProvider]{
 		row(Attribute{Name: "id", Sort: true, Hidden: true, Type: "string", Doc: "orders lists"},
 			textValue(func(o *ServiceProvider) string { return o.ServiceType + "/" + o.Name })),
 		row(Attribute{Name: "service_type", Filter: true, Sort: true, Type: "string"},

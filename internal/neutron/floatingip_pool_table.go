@@ -8,10 +8,10 @@ type FloatingIPPool struct {
 
 // floatingIPPoolTable has the attributes of the reference. A pool's id, by which lists are ordered
 // and cut into pages, is that of its subnet.
-func floatingIPPoolTable() *Table[FloatingIPPool] {
+func floatingIPPoolTable() *Table[*FloatingIPPool] {
 	id := textValue(func(o *FloatingIPPool) string { return o.ID })
 	project := textValue(func(o *FloatingIPPool) string { return o.ProjectID })
-	return newTable(FloatingIPPools, []column[FloatingIPPool]{
+	return newTable(FloatingIPPools, []column[*FloatingIPPool]{
 		row(Attribute{Name: "id", Sort: true, Hidden: true, Type: "uuid", Doc: "that of the subnet"}, id),
 		row(Attribute{Name: "subnet_id", Filter: true, Sort: true, Type: "uuid", Doc: "an IPv4 subnet of an external network"}, id),
 		row(Attribute{Name: "subnet_name", Filter: true, Sort: true, Type: "string"},

@@ -20,15 +20,15 @@ func (v *FloatingIPView) Status() string {
 	return "DOWN"
 }
 
-func floatingIPTable() *Table[FloatingIPView] {
+func floatingIPTable() *Table[*FloatingIPView] {
 	std := func(o *FloatingIPView) *Standard { return &o.Standard }
-	cols := []column[FloatingIPView]{
+	cols := []column[*FloatingIPView]{
 		idColumn(std),
 		row(Attribute{Name: "floating_ip_address", Create: true, Default: unset{}, Filter: true, Sort: true, Policed: true,
 			CreateBy: AdminOnly, Type: "ip address", Doc: "a free one of the network unless given", parse: address},
 			addressOrNullValue(func(o *FloatingIPView) netip.Addr { return o.FloatingIPAddress })),
 		row(Attribute{Name: "subnet_id", Create: true, Hidden: true, Type: "uuid", Doc: "the address is one of this subnet",
-			parse: orNull(uuid)}, value[FloatingIPView]{}),
+			parse: orNull(uuid)}, value[*FloatingIPView]{}),
 		row(Attribute{Name: "floating_network_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid",
 			Doc: "an external network", parse: uuid},
 			textValue(func(o *FloatingIPView) string { return o.FloatingNetworkID })),
@@ -65,8 +65,8 @@ func floatingIPTable() *Table[FloatingIPView] {
 }
 
 // addressOrNullValue writes the invalid address as null.
-func addressOrNullValue[T any](get func(o *T) netip.Addr) value[T] {
-	return textOrNullValue(func(o *T) string {
+func addressOrNullValue[T any](get func(o T) netip.Addr) value[T] {
+	return textOrNullValue(func(o T) string {
 		if a := get(o); a.IsValid() {
 			return a.String()
 		}

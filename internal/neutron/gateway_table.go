@@ -14,13 +14,13 @@ const (
 )
 
 // gatewayDeviceTable has the attributes of networking-midonet. A network's device has no tunnels.
-func gatewayDeviceTable() *Table[GatewayDeviceView] {
+func gatewayDeviceTable() *Table[*GatewayDeviceView] {
 	std := func(o *GatewayDeviceView) *Standard { return &o.Standard }
-	ofTunnels := func(v value[GatewayDeviceView]) value[GatewayDeviceView] {
+	ofTunnels := func(v value[*GatewayDeviceView]) value[*GatewayDeviceView] {
 		v.omit = func(o *GatewayDeviceView, _ bool) bool { return o.Type == GatewayNetworkVLAN }
 		return v
 	}
-	cols := append([]column[GatewayDeviceView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*GatewayDeviceView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	return newTable(GatewayDevices, append(cols,
 		row(Attribute{Name: "type", Create: true, Default: GatewayHardwareVTEP, Filter: true, Sort: true, Type: "string",
 			Doc:   "router_vtep or network_vlan; hw_vtep is refused: name a switch as the management address of a router_vtep",
@@ -55,9 +55,9 @@ func appendRemoteMAC(b []byte, e *RemoteMACEntry) []byte {
 	})
 }
 
-func remoteMACEntryTable() *Table[RemoteMACEntry] {
+func remoteMACEntryTable() *Table[*RemoteMACEntry] {
 	std := func(o *RemoteMACEntry) *Standard { return &o.Standard }
-	cols := append([]column[RemoteMACEntry]{idColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*RemoteMACEntry]{idColumn(std)}, projectColumns(std)...)
 	return newTable(RemoteMACEntries, append(cols,
 		row(Attribute{Name: "mac_address", Create: true, Default: required{}, Filter: true, Sort: true, Type: "mac address",
 			Doc: "a device has one entry for each; ff:ff:ff:ff:ff:ff has frames to many go to the VTEP", parse: remoteMAC},
@@ -107,9 +107,9 @@ func tunnelIPs(v any) (any, error) {
 }
 
 // l2GatewayTable has the attributes of the reference, which answers no project_id.
-func l2GatewayTable() *Table[L2Gateway] {
+func l2GatewayTable() *Table[*L2Gateway] {
 	std := func(o *L2Gateway) *Standard { return &o.Standard }
-	return newTable(L2Gateways, append([]column[L2Gateway]{idColumn(std), nameColumn(std),
+	return newTable(L2Gateways, append([]column[*L2Gateway]{idColumn(std), nameColumn(std),
 		row(Attribute{Name: "devices", Create: true, Update: true, Default: required{}, Type: "list of objects",
 			Doc: "one: {device_id, segmentation_id} of a gateway device, or {device_name, interfaces} of one with a management address: " +
 				"its id or name, and ports of its switch, each {name, segmentation_id} with a list of VLANs",
@@ -121,7 +121,7 @@ func l2GatewayTable() *Table[L2Gateway] {
 }
 
 // olderProjectColumns returns the two names of the owner, of which answers have the older.
-func olderProjectColumns[T any](get func(o *T) *Standard) []column[T] {
+func olderProjectColumns[T any](get func(o T) *Standard) []column[T] {
 	both := projectColumns(get)
 	both[1].Hidden = true
 	return both
@@ -280,9 +280,9 @@ func onlyKeys(m map[string]any, keys ...string) error {
 	return nil
 }
 
-func l2GatewayConnectionTable() *Table[L2GatewayConnection] {
+func l2GatewayConnectionTable() *Table[*L2GatewayConnection] {
 	std := func(o *L2GatewayConnection) *Standard { return &o.Standard }
-	return newTable(L2GatewayConnections, append([]column[L2GatewayConnection]{idColumn(std),
+	return newTable(L2GatewayConnections, append([]column[*L2GatewayConnection]{idColumn(std),
 		row(Attribute{Name: "l2_gateway_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid",
 			Doc: "of a gateway without a connection", parse: uuid}, textValue(func(o *L2GatewayConnection) string { return o.L2GatewayID })),
 		row(Attribute{Name: "network_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid",
@@ -290,7 +290,7 @@ func l2GatewayConnectionTable() *Table[L2GatewayConnection] {
 		row(Attribute{Name: "segmentation_id", Create: true, Default: "", Filter: true, Sort: true, Type: "integer",
 			Doc: "the VLAN in the trunk network (1 to 4094), the VNI (1 to 16777214), or the VLAN at a switch's ports (0 to 4094); " +
 				"needed if the gateway has none, refused if it has", parse: segmentationID},
-			value[L2GatewayConnection]{
+			value[*L2GatewayConnection]{
 				append: func(b []byte, o *L2GatewayConnection) []byte {
 					if o.SegmentationID == nil {
 						return append(b, `""`...)

@@ -38,10 +38,10 @@ func (o *IPAvailability) used() int64 {
 
 // ipAvailabilityTable has the attributes of the reference. The id, by which lists are ordered and
 // cut into pages, is that of the network.
-func ipAvailabilityTable() *Table[IPAvailability] {
+func ipAvailabilityTable() *Table[*IPAvailability] {
 	id := textValue(func(o *IPAvailability) string { return o.ID })
 	project := textValue(func(o *IPAvailability) string { return o.ProjectID })
-	return newTable(IPAvailabilities, []column[IPAvailability]{
+	return newTable(IPAvailabilities, []column[*IPAvailability]{
 		row(Attribute{Name: "id", Sort: true, Hidden: true, Type: "uuid", Doc: "that of the network"}, id),
 		row(Attribute{Name: "network_id", Filter: true, Sort: true, Type: "uuid"}, id),
 		row(Attribute{Name: "network_name", Filter: true, Type: "string"}, textValue(func(o *IPAvailability) string { return o.Name })),
@@ -53,7 +53,7 @@ func ipAvailabilityTable() *Table[IPAvailability] {
 		row(Attribute{Name: "subnet_ip_availability", Type: "list of {subnet_id, subnet_name, cidr, ip_version, total_ips, used_ips}"},
 			jsonValue(func(b []byte, o *IPAvailability) []byte { return appendList(b, o.Subnets, appendSubnetAvailability) })),
 		row(Attribute{Name: "ip_version", Filter: true, Hidden: true, Type: "integer", Doc: "filter: counts subnets of this version alone"},
-			value[IPAvailability]{match: func([]string) (func(o *IPAvailability) bool, error) {
+			value[*IPAvailability]{match: func([]string) (func(o *IPAvailability) bool, error) {
 				return func(o *IPAvailability) bool { return len(o.Subnets) > 0 }, nil
 			}}),
 	})

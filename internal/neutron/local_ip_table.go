@@ -1,13 +1,13 @@
 package neutron
 
-func localIPTable() *Table[LocalIP] {
+func localIPTable() *Table[*LocalIP] {
 	std := func(o *LocalIP) *Standard { return &o.Standard }
 	attr := func(name, typ, doc string, byDefault any, p parser) Attribute {
 		return Attribute{Name: name, Create: true, Default: byDefault, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}
 	}
 	description := attr("description", "string", "", "", text(maxLongDescription))
 	description.Update = true
-	cols := []column[LocalIP]{
+	cols := []column[*LocalIP]{
 		idColumn(std), nameColumn(std),
 		row(description, textValue(func(o *LocalIP) string { return o.Description })),
 		row(attr("local_port_id", "uuid", "the port that has the address; else network_id is needed", unset{}, uuid),
@@ -25,9 +25,9 @@ func localIPTable() *Table[LocalIP] {
 
 // localIPAssociationTable has the attributes of the reference. An association's id, by which lists
 // are ordered and cut into pages, is that of its port.
-func localIPAssociationTable() *Table[LocalIPAssociationView] {
+func localIPAssociationTable() *Table[*LocalIPAssociationView] {
 	port := textValue(func(o *LocalIPAssociationView) string { return o.FixedPortID })
-	cols := []column[LocalIPAssociationView]{
+	cols := []column[*LocalIPAssociationView]{
 		row(Attribute{Name: "id", Sort: true, Hidden: true, Type: "string", Doc: "that is, fixed_port_id"}, port),
 		row(Attribute{Name: "local_ip_id", Type: "uuid"},
 			textValue(func(o *LocalIPAssociationView) string { return o.LocalIPID })),
@@ -41,5 +41,5 @@ func localIPAssociationTable() *Table[LocalIPAssociationView] {
 		row(Attribute{Name: "host", Filter: true, Sort: true, Computed: true, Type: "string", Doc: "that the port is bound to; empty: none"},
 			textValue(func(o *LocalIPAssociationView) string { return o.HostID })),
 	}
-	return newTable(LocalIPAssociations, append(cols, unshownProject[LocalIPAssociationView]()...))
+	return newTable(LocalIPAssociations, append(cols, unshownProject[*LocalIPAssociationView]()...))
 }

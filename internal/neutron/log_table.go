@@ -33,9 +33,9 @@ func LoggableResourceTypes() []LoggableResource {
 	return []LoggableResource{{LogFirewall}, {LogSecurityGroup}}
 }
 
-func logTable() *Table[Log] {
+func logTable() *Table[*Log] {
 	std := func(o *Log) *Standard { return &o.Standard }
-	cols := append([]column[Log]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*Log]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "resource_type", Create: true, Default: required{}, Filter: true, Sort: true, Type: "string",
 			Doc: "security_group or firewall", parse: text(maxName)}, textValue(func(o *Log) string { return o.ResourceType })),
@@ -52,9 +52,9 @@ func logTable() *Table[Log] {
 	return newTable(Logs, append(cols, lastColumns(std)...))
 }
 
-func loggableResourceTable() *Table[LoggableResource] {
+func loggableResourceTable() *Table[*LoggableResource] {
 	name := textValue(func(o *LoggableResource) string { return o.Type })
-	return newTable(LoggableResources, []column[LoggableResource]{
+	return newTable(LoggableResources, []column[*LoggableResource]{
 		row(Attribute{Name: "id", Sort: true, Hidden: true, Type: "string", Doc: "orders lists"}, name),
 		row(Attribute{Name: "type", Type: "string"}, name),
 	})

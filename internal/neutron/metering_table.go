@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-func meteringLabelTable() *Table[MeteringLabel] {
+func meteringLabelTable() *Table[*MeteringLabel] {
 	std := func(o *MeteringLabel) *Standard { return &o.Standard }
-	cols := []column[MeteringLabel]{
+	cols := []column[*MeteringLabel]{
 		idColumn(std),
 		row(Attribute{Name: "name", Create: true, Default: "", Filter: true, Sort: true, Type: "string", Doc: "need not be unique", parse: text(maxName)},
 			textValue(func(o *MeteringLabel) string { return o.Name })),
@@ -21,9 +21,9 @@ func meteringLabelTable() *Table[MeteringLabel] {
 	))
 }
 
-func meteringLabelRuleTable() *Table[MeteringLabelRule] {
+func meteringLabelRuleTable() *Table[*MeteringLabelRule] {
 	std := func(o *MeteringLabelRule) *Standard { return &o.Standard }
-	prefix := func(name, doc string, p parser, get func(o *MeteringLabelRule) netip.Prefix) column[MeteringLabelRule] {
+	prefix := func(name, doc string, p parser, get func(o *MeteringLabelRule) netip.Prefix) column[*MeteringLabelRule] {
 		return row(Attribute{Name: name, Create: true, Filter: true, Sort: true, Type: "cidr", Doc: doc, parse: orNull(p)},
 			textOrNullValue(func(o *MeteringLabelRule) string {
 				if p := get(o); p.IsValid() {
@@ -32,11 +32,11 @@ func meteringLabelRuleTable() *Table[MeteringLabelRule] {
 				return ""
 			}))
 	}
-	project := func(name, doc string) column[MeteringLabelRule] {
+	project := func(name, doc string) column[*MeteringLabelRule] {
 		return row(Attribute{Name: name, Create: true, Default: unset{}, Hidden: true, Type: "string", Doc: doc, parse: text(maxProject)},
-			value[MeteringLabelRule]{})
+			value[*MeteringLabelRule]{})
 	}
-	return newTable(MeteringLabelRules, []column[MeteringLabelRule]{
+	return newTable(MeteringLabelRules, []column[*MeteringLabelRule]{
 		idColumn(std),
 		row(Attribute{Name: "metering_label_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid", parse: uuid},
 			textValue(func(o *MeteringLabelRule) string { return o.LabelID })),

@@ -4,9 +4,9 @@ import "net/netip"
 
 // ndpProxyTable has the attributes of the reference's l3-ndp-proxy. Which objects a proxy names
 // never changes.
-func ndpProxyTable() *Table[NDPProxy] {
+func ndpProxyTable() *Table[*NDPProxy] {
 	std := func(o *NDPProxy) *Standard { return &o.Standard }
-	cols := append([]column[NDPProxy]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*NDPProxy]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "router_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid",
 			Doc: "a router with enable_ndp_proxy", parse: uuid},

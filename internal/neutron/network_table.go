@@ -2,9 +2,9 @@ package neutron
 
 import "strings"
 
-func networkTable() *Table[NetworkView] {
+func networkTable() *Table[*NetworkView] {
 	std := func(o *NetworkView) *Standard { return &o.Standard }
-	cols := []column[NetworkView]{
+	cols := []column[*NetworkView]{
 		idColumn(std),
 		nameColumn(std),
 		row(Attribute{Name: "subnets", Computed: true, Type: "list of uuids", Doc: "the subnets on the network"},
@@ -66,7 +66,7 @@ const (
 )
 
 // providerColumns say where the network lies in the underlay.
-func providerColumns() []column[NetworkView] {
+func providerColumns() []column[*NetworkView] {
 	attr := Attribute{Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
 		CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly}
 	typ, physical, id := attr, attr, attr
@@ -76,16 +76,16 @@ func providerColumns() []column[NetworkView] {
 	segments := attr
 	segments.Name, segments.Filter, segments.Hidden, segments.parse = attrSegments, false, true, networkSegments
 	segments.Type, segments.Doc = "list of {provider:network_type, provider:physical_network, provider:segmentation_id}", "one, in place of these three"
-	return []column[NetworkView]{
+	return []column[*NetworkView]{
 		row(typ, textOrNullValue(func(o *NetworkView) string { return o.NetworkType })),
 		row(physical, textOrNullValue(func(o *NetworkView) string { return o.PhysicalNetwork })),
 		row(id, numberOrNullValue(func(o *NetworkView) *int { return o.SegmentationID })),
-		row(segments, value[NetworkView]{}),
+		row(segments, value[*NetworkView]{}),
 	}
 }
 
 // defaultColumn marks the default external network.
-func defaultColumn() column[NetworkView] {
+func defaultColumn() column[*NetworkView] {
 	isDefault := flagValue(func(o *NetworkView) bool { return o.Default })
 	isDefault.omit = func(o *NetworkView, created bool) bool { return !created && !o.External }
 	return row(Attribute{Name: "is_default", Create: true, Update: true, Default: false, Filter: true, Policed: true,
@@ -94,8 +94,8 @@ func defaultColumn() column[NetworkView] {
 }
 
 // networkLaterColumns belong to parts to come. Answers have the reference's default.
-func networkLaterColumns() []column[NetworkView] {
-	return []column[NetworkView]{
+func networkLaterColumns() []column[*NetworkView] {
+	return []column[*NetworkView]{
 		row(Attribute{Name: "l2_adjacency", Computed: true, Type: "boolean", Doc: "false of routed networks, and of those whose subnets name their segment"},
 			flagValue(func(o *NetworkView) bool { return !o.Routed() && !o.Segmented })),
 	}

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-func agentTable() *Table[AgentView] {
-	at := func(name string, get func(o *AgentView) time.Time) column[AgentView] {
+func agentTable() *Table[*AgentView] {
+	at := func(name string, get func(o *AgentView) time.Time) column[*AgentView] {
 		return row(Attribute{Name: name, Type: "time", Doc: "UTC"}, jsonValue(func(b []byte, o *AgentView) []byte {
 			return appendString(b, get(o).UTC().Format(time.DateTime))
 		}))
 	}
-	return newTable(Agents, []column[AgentView]{
+	return newTable(Agents, []column[*AgentView]{
 		row(Attribute{Name: "id", Filter: true, Sort: true, Type: "uuid"}, textValue(func(o *AgentView) string { return o.ID })),
 		row(Attribute{Name: "agent_type", Filter: true, Sort: true, Type: "string"}, textValue(func(o *AgentView) string { return o.AgentType })),
 		row(Attribute{Name: "binary", Filter: true, Sort: true, Type: "string"}, textValue(func(o *AgentView) string { return o.Binary })),

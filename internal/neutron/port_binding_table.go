@@ -4,10 +4,10 @@ import "strings"
 
 // portBindingTable has the attributes of the reference. A binding's id, by which lists are ordered
 // and cut into pages, is the name of its host.
-func portBindingTable() *Table[PortBindingView] {
+func portBindingTable() *Table[*PortBindingView] {
 	host := textValue(func(o *PortBindingView) string { return o.HostID })
 	vnic := vnicTypes()
-	return newTable(PortBindings, []column[PortBindingView]{
+	return newTable(PortBindings, []column[*PortBindingView]{
 		row(Attribute{Name: "id", Sort: true, Hidden: true, Type: "string", Doc: "that is, host"}, host),
 		row(Attribute{Name: "host", Create: true, Update: true, Default: required{}, CreateBy: AdminOnly, UpdateBy: AdminOnly,
 			Filter: true, Sort: true, Type: "string", Doc: "name of the host; a port has one binding to each", parse: hostName}, host),
@@ -26,7 +26,7 @@ func portBindingTable() *Table[PortBindingView] {
 		row(Attribute{Name: "status", Filter: true, Sort: true, Type: "string", Doc: "ACTIVE or INACTIVE"},
 			textValue(func(o *PortBindingView) string { return o.Status })),
 		row(Attribute{Name: "project_id", Create: true, Default: unset{}, CreateBy: AdminOnly, Hidden: true, Type: "string",
-			Doc: "taken and ignored, as the reference does", parse: text(maxProject)}, value[PortBindingView]{}),
+			Doc: "taken and ignored, as the reference does", parse: text(maxProject)}, value[*PortBindingView]{}),
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // portForwardingTable has the attributes of the reference, whose answers name no project.
-func portForwardingTable() *Table[PortForwarding] {
+func portForwardingTable() *Table[*PortForwarding] {
 	std := func(o *PortForwarding) *Standard { return &o.Standard }
 	external := func(o *PortForwarding) PortRange { return o.External }
 	internal := func(o *PortForwarding) PortRange { return o.Internal }
@@ -15,20 +15,20 @@ func portForwardingTable() *Table[PortForwarding] {
 		a.Create, a.Update = true, true
 		return a
 	}
-	port := func(name, doc string, get func(o *PortForwarding) PortRange) column[PortForwarding] {
+	port := func(name, doc string, get func(o *PortForwarding) PortRange) column[*PortForwarding] {
 		return row(both(Attribute{Name: name, Filter: true, Sort: true, Type: "integer", Doc: doc, parse: orNull(between(1, 65535))}),
 			numberOrNullValue(func(o *PortForwarding) *int { return singlePort(get(o)) }))
 	}
-	ports := func(name, doc string, get func(o *PortForwarding) PortRange) column[PortForwarding] {
+	ports := func(name, doc string, get func(o *PortForwarding) PortRange) column[*PortForwarding] {
 		return row(both(Attribute{Name: name, Filter: true, Sort: true, Type: "string", Doc: doc, parse: orNull(forwardedRange)}),
 			textValue(func(o *PortForwarding) string { return get(o).String() }))
 	}
-	return newTable(PortForwardings, []column[PortForwarding]{
+	return newTable(PortForwardings, []column[*PortForwarding]{
 		idColumn(std),
 		row(Attribute{Name: "tenant_id", Create: true, Default: unset{}, Hidden: true, Type: "string",
-			Doc: "the older name of project_id", parse: text(maxProject)}, value[PortForwarding]{}),
+			Doc: "the older name of project_id", parse: text(maxProject)}, value[*PortForwarding]{}),
 		row(Attribute{Name: "project_id", Create: true, Default: unset{}, Hidden: true, Type: "string",
-			Doc: "taken and ignored: it is the floating IP's", parse: text(maxProject)}, value[PortForwarding]{}),
+			Doc: "taken and ignored: it is the floating IP's", parse: text(maxProject)}, value[*PortForwarding]{}),
 		port("external_port", "of the floating IP; null for a range", external),
 		port("internal_port", "of the machine; null for a range", internal),
 		row(both(Attribute{Name: "internal_ip_address", Default: required{}, Filter: true, Type: "ip address",

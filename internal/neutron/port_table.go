@@ -19,9 +19,9 @@ const (
 	maxOptValue = 255
 )
 
-func portTable(domain string) *Table[PortView] {
+func portTable(domain string) *Table[*PortView] {
 	std := func(o *PortView) *Standard { return &o.Standard }
-	cols := []column[PortView]{
+	cols := []column[*PortView]{
 		idColumn(std),
 		nameColumn(std),
 		row(Attribute{Name: "network_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid", parse: uuid},
@@ -36,7 +36,7 @@ func portTable(domain string) *Table[PortView] {
 			CreateBy: NetworkOwnerOrService, UpdateBy: NetworkOwnerOrService, Type: "list of {subnet_id, ip_address}",
 			Doc:   "at most 100; absent: one address of each IP version; filter: ip_address=, subnet_id=, ip_address_substr=",
 			parse: fewer(fixedIPs)},
-			value[PortView]{
+			value[*PortView]{
 				append: func(b []byte, o *PortView) []byte { return appendList(b, o.FixedIPs, appendFixedIP) },
 				match:  matchFixedIPs,
 			}),
@@ -85,7 +85,7 @@ func portTable(domain string) *Table[PortView] {
 }
 
 // macLearningColumn is answered of ports whose requests named it, since ML2 has no such attribute.
-func macLearningColumn() column[PortView] {
+func macLearningColumn() column[*PortView] {
 	learns := flagValue(func(o *PortView) bool { return !o.PortSecurityEnabled })
 	learns.omit = func(o *PortView, _ bool) bool { return !o.NamesMACLearning }
 	return row(Attribute{Name: "mac_learning_enabled", Create: true, Update: true, Default: unset{}, Type: "boolean",
@@ -99,9 +99,9 @@ func vnicTypes() []string {
 }
 
 // bindingColumns say which host the port is on and how.
-func bindingColumns() []column[PortView] {
+func bindingColumns() []column[*PortView] {
 	vnic := vnicTypes()
-	return []column[PortView]{
+	return []column[*PortView]{
 		row(Attribute{Name: "binding:vif_type", Default: unset{}, See: AdminOnly, Computed: true, Type: "string",
 			Doc: "unbound, tap once bound, or binding_failed when the host is not known"},
 			textValue(func(o *PortView) string { return o.VIFType })),
@@ -122,8 +122,8 @@ func bindingColumns() []column[PortView] {
 }
 
 // portDNSColumns name the port. domain completes names.
-func portDNSColumns(domain string) []column[PortView] {
-	return []column[PortView]{
+func portDNSColumns(domain string) []column[*PortView] {
+	return []column[*PortView]{
 		row(Attribute{Name: "dns_name", Create: true, Update: true, Default: "", Type: "string",
 			Doc: "of its addresses, below the server's domain; with a final dot it ends in that domain", parse: portDNSName},
 			textValue(func(o *PortView) string { return o.DNSName })),
@@ -141,32 +141,32 @@ func portDNSColumns(domain string) []column[PortView] {
 }
 
 // dataPlaneColumn has what monitoring of the data plane, beside the agents, reports about a port.
-func dataPlaneColumn() column[PortView] {
+func dataPlaneColumn() column[*PortView] {
 	return row(Attribute{Name: "data_plane_status", Update: true, Policed: true, UpdateBy: DataPlaneIntegrator, Type: "string",
 		Doc: "ACTIVE or DOWN, as the operator's monitoring says; null = nothing said; it changes nothing else", parse: orNull(oneOf("ACTIVE", "DOWN"))},
 		textOrNullValue(func(o *PortView) string { return o.DataPlaneStatus }))
 }
 
 // portQoSColumns name the policies that a port has.
-func portQoSColumns() []column[PortView] {
-	return []column[PortView]{
+func portQoSColumns() []column[*PortView] {
+	return []column[*PortView]{
 		qosPolicyColumn("comes before that of the network", func(o *PortView) string { return o.QoSPolicyID }),
 		row(Attribute{Name: "qos_network_policy_id", Computed: true, Type: "uuid", Doc: "that of the network"},
 			textOrNullValue(func(o *PortView) string { return o.NetworkQoSPolicyID })),
 		row(Attribute{Name: "resource_request", See: AdminOnly, Type: "object", Doc: "null: policies that reserve something are not applied to ports"},
-			constant[PortView]("null")),
+			constant[*PortView]("null")),
 	}
 }
 
 // deviceColumns are for those who make the port's device, such as Nova. They are stored.
-func deviceColumns() []column[PortView] {
-	trusted := value[PortView]{append: func(b []byte, o *PortView) []byte {
+func deviceColumns() []column[*PortView] {
+	trusted := value[*PortView]{append: func(b []byte, o *PortView) []byte {
 		if o.Trusted == nil {
 			return append(b, "null"...)
 		}
 		return strconv.AppendBool(b, *o.Trusted)
 	}}
-	return []column[PortView]{
+	return []column[*PortView]{
 		row(Attribute{Name: "propagate_uplink_status", Create: true, Default: true, Type: "boolean",
 			Doc: "of devices of SR-IOV; stored", parse: flag}, flagValue(func(o *PortView) bool { return !o.KeepsLinkUp })),
 		row(Attribute{Name: "device_profile", Create: true, Type: "string", Doc: "of Cyborg; stored", parse: orNull(text(maxName))},
@@ -208,8 +208,8 @@ func portHints(v any) (any, error) {
 	return map[string]any{"openvswitch": map[string]any{"other_config": map[string]any{"tx-steering": steering}}}, nil
 }
 
-func macValue() value[PortView] {
-	return value[PortView]{
+func macValue() value[*PortView] {
+	return value[*PortView]{
 		append: func(b []byte, o *PortView) []byte { return appendMAC(b, o.MACAddress) },
 		key:    func(o *PortView) Key { return Key{Kind: TextKey, Text: o.MACAddress.String()} },
 		match: func(values []string) (func(o *PortView) bool, error) {

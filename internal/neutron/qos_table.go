@@ -21,9 +21,9 @@ type QoSRuleTypeView struct {
 	Detailed bool
 }
 
-func qosPolicyTable() *Table[QoSPolicyView] {
+func qosPolicyTable() *Table[*QoSPolicyView] {
 	std := func(o *QoSPolicyView) *Standard { return &o.Standard }
-	cols := []column[QoSPolicyView]{
+	cols := []column[*QoSPolicyView]{
 		idColumn(std),
 		nameColumn(std),
 		row(Attribute{Name: "shared", Create: true, Update: true, Default: false, Filter: true, Computed: true, Type: "boolean",
@@ -46,7 +46,7 @@ func qosPolicyTable() *Table[QoSPolicyView] {
 const attrQoSPolicy = "qos_policy_id"
 
 // qosPolicyColumn names the policy that an object has.
-func qosPolicyColumn[T any](doc string, get func(o *T) string) column[T] {
+func qosPolicyColumn[T any](doc string, get func(o T) string) column[T] {
 	return row(Attribute{Name: attrQoSPolicy, Create: true, Update: true, Policed: true, Type: "uuid", Doc: doc, parse: orNull(uuid)},
 		textOrNullValue(get))
 }
@@ -74,8 +74,8 @@ func appendQoSRules(b []byte, o *QoSPolicyView) []byte {
 }
 
 // qosRuleTables returns the tables of rules.
-func qosRuleTables() map[Resource]*Table[QoSRuleView] {
-	tables := map[Resource]*Table[QoSRuleView]{}
+func qosRuleTables() map[Resource]*Table[*QoSRuleView] {
+	tables := map[Resource]*Table[*QoSRuleView]{}
 	for _, t := range QoSRuleTypes() {
 		tables[t.Resource] = qosRuleTable(t, false)
 		if t.Alias != 0 {
@@ -87,7 +87,7 @@ func qosRuleTables() map[Resource]*Table[QoSRuleView] {
 
 // qosRuleTable returns the table of a type's rules, or with alias that of the resource that needs
 // no policy, where rules are not made.
-func qosRuleTable(t QoSRuleType, alias bool) *Table[QoSRuleView] {
+func qosRuleTable(t QoSRuleType, alias bool) *Table[*QoSRuleView] {
 	attr := func(name, typ, doc string, def any, p parser) Attribute {
 		return Attribute{Name: name, Create: !alias, Update: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}
 	}
@@ -95,7 +95,7 @@ func qosRuleTable(t QoSRuleType, alias bool) *Table[QoSRuleView] {
 	if t.Values != nil {
 		number = oneOfNumbers(t.Values)
 	}
-	cols := []column[QoSRuleView]{
+	cols := []column[*QoSRuleView]{
 		row(Attribute{Name: "id", Filter: true, Sort: true, Type: "uuid", Doc: "made by the server"},
 			textValue(func(o *QoSRuleView) string { return o.ID })),
 		row(attr(t.Value, "integer", t.Unit, required{}, number), numberValue(func(o *QoSRuleView) int64 { return int64(o.Value) })),
@@ -114,21 +114,21 @@ func qosRuleTable(t QoSRuleType, alias bool) *Table[QoSRuleView] {
 	} else {
 		for _, name := range []string{"tenant_id", "project_id"} {
 			cols = append(cols, row(Attribute{Name: name, Create: true, Default: unset{}, Hidden: true, Type: "string",
-				Doc: "means nothing: a rule is its policy's", parse: text(maxProject)}, value[QoSRuleView]{}))
+				Doc: "means nothing: a rule is its policy's", parse: text(maxProject)}, value[*QoSRuleView]{}))
 		}
 	}
 	return newTable(resource, cols)
 }
 
-func qosRuleTypeTable() *Table[QoSRuleTypeView] {
+func qosRuleTypeTable() *Table[*QoSRuleTypeView] {
 	drivers := jsonValue(appendQoSDrivers)
 	drivers.omit = func(o *QoSRuleTypeView, _ bool) bool { return !o.Detailed }
-	return newTable(QoSRuleTypeNames, []column[QoSRuleTypeView]{
+	return newTable(QoSRuleTypeNames, []column[*QoSRuleTypeView]{
 		row(Attribute{Name: "type", Type: "string"}, textValue(func(o *QoSRuleTypeView) string { return o.Name })),
 		row(Attribute{Name: "drivers", Type: "list of objects", Doc: "only for one type: what enforces it, with the values it takes; none for minimums"},
 			drivers),
-		row(Attribute{Name: "all_supported", Filter: true, Hidden: true, Type: "boolean", Doc: "filter: only types that are enforced"}, value[QoSRuleTypeView]{}),
-		row(Attribute{Name: "all_rules", Filter: true, Hidden: true, Type: "boolean", Doc: "filter: all types"}, value[QoSRuleTypeView]{}),
+		row(Attribute{Name: "all_supported", Filter: true, Hidden: true, Type: "boolean", Doc: "filter: only types that are enforced"}, value[*QoSRuleTypeView]{}),
+		row(Attribute{Name: "all_rules", Filter: true, Hidden: true, Type: "boolean", Doc: "filter: all types"}, value[*QoSRuleTypeView]{}),
 	})
 }
 

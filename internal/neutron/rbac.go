@@ -59,14 +59,14 @@ func sharedType(v any) (any, error) {
 	return name, nil
 }
 
-func rbacPolicyTable() *Table[RBACPolicy] {
+func rbacPolicyTable() *Table[*RBACPolicy] {
 	attr := func(name, typ, doc string, p parser) Attribute {
 		return Attribute{Name: name, Create: true, Default: required{}, Filter: true, Policed: true, Type: typ, Doc: doc, parse: p}
 	}
 	target := attr("target_tenant", "string", "a project, or * for all", text(maxProject))
 	target.Update, target.CreateBy, target.UpdateBy = true, NotWildcard, NotWildcard
 	std := func(o *RBACPolicy) *Standard { return &o.Standard }
-	cols := []column[RBACPolicy]{
+	cols := []column[*RBACPolicy]{
 		idColumn(std),
 		row(attr("object_type", "string", strings.Join(sharedTypes(), ", "), sharedType),
 			textValue(func(o *RBACPolicy) string { return o.ObjectType })),

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-func routerTable() *Table[RouterView] {
+func routerTable() *Table[*RouterView] {
 	std := func(o *RouterView) *Standard { return &o.Standard }
-	cols := []column[RouterView]{
+	cols := []column[*RouterView]{
 		idColumn(std),
 		nameColumn(std),
 		row(Attribute{Name: "admin_state_up", Create: true, Update: true, Default: true, Filter: true, Sort: true,
@@ -31,13 +31,13 @@ func routerTable() *Table[RouterView] {
 		routerFlag("ha", func(o *RouterView) bool { return o.HA }),
 		row(Attribute{Name: "flavor_id", Create: true, Filter: true, Type: "uuid", Doc: "chooses distributed and ha", parse: orNull(uuid)},
 			textOrNullValue(func(o *RouterView) string { return o.FlavorID })),
-		row(Attribute{Name: "conntrack_helpers", Type: "list"}, constant[RouterView]("[]")),
+		row(Attribute{Name: "conntrack_helpers", Type: "list"}, constant[*RouterView]("[]")),
 		row(Attribute{Name: "enable_ndp_proxy", Create: true, Update: true, Default: unset{}, Filter: true, Type: "boolean",
 			Doc: "the gateway answers for the addresses of ndp_proxies, and lets in nothing to others of its IPv6 address scope", parse: orNull(flag)},
 			flagValue(func(o *RouterView) bool { return o.EnableNDPProxy })),
 		row(Attribute{Name: "gw_port_id", Hidden: true, Type: "uuid", Doc: "only in answers to add_extraroutes and remove_extraroutes"},
 			textOrNullValue(gatewayPort)),
-		row(Attribute{Name: "ha_vr_id", Hidden: true, Type: "integer", Doc: "likewise"}, constant[RouterView]("0")),
+		row(Attribute{Name: "ha_vr_id", Hidden: true, Type: "integer", Doc: "likewise"}, constant[*RouterView]("0")),
 		descriptionColumn(std),
 	)
 	cols = append(cols, zoneColumns(true, func(o *RouterView) []string { return o.ZoneHints }, func(o *RouterView) []string { return o.Zones })...)
@@ -48,7 +48,7 @@ func routerTable() *Table[RouterView] {
 
 // routerFlag returns a flag that asks for an implementation. Every router of this server is
 // distributed and depends on no single host, so that it is answered as given and changes nothing.
-func routerFlag(name string, get func(o *RouterView) bool) column[RouterView] {
+func routerFlag(name string, get func(o *RouterView) bool) column[*RouterView] {
 	return row(Attribute{Name: name, Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
 		CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "boolean",
 		Doc: "changes nothing: each host routes for its own machines", parse: orNull(flag)}, flagValue(get))

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-func securityGroupTable() *Table[SecurityGroupView] {
+func securityGroupTable() *Table[*SecurityGroupView] {
 	std := func(o *SecurityGroupView) *Standard { return &o.Standard }
 	rule := newTable(SecurityGroupRules, append(ruleColumns(), row(Attribute{Name: "tags"},
-		constant[SecurityGroupRule]("[]")))).Encoder(false, nil)
+		constant[*SecurityGroupRule]("[]")))).Encoder(false, nil)
 	name := nameColumn(std)
 	name.parse = nameNotDefault
 	name.Doc = "default is the server's own"
-	cols := []column[SecurityGroupView]{idColumn(std), name}
+	cols := []column[*SecurityGroupView]{idColumn(std), name}
 	cols = append(cols, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "security_group_rules", Type: "list of rules"},
@@ -47,20 +47,20 @@ func nameNotDefault(v any) (any, error) {
 	return s, err
 }
 
-func securityGroupRuleTable() *Table[SecurityGroupRule] {
+func securityGroupRuleTable() *Table[*SecurityGroupRule] {
 	return newTable(SecurityGroupRules, ruleColumns())
 }
 
 // ruleColumns returns the rows of a rule. A rule has no tags, but its group shows an empty list.
-func ruleColumns() []column[SecurityGroupRule] {
-	type rule = SecurityGroupRule
-	std := func(o *rule) *Standard { return &o.Standard }
-	itself := func(o *rule) *rule { return o }
+func ruleColumns() []column[*SecurityGroupRule] {
+	type rule = *SecurityGroupRule
+	std := func(o rule) *Standard { return &o.Standard }
+	itself := func(o rule) rule { return o }
 	cols := []column[rule]{
 		idColumn(std),
-		row(ruleAttribute("security_group_id", "uuid", "", required{}, text(36)), textValue(func(o *rule) string { return o.SecurityGroupID })),
+		row(ruleAttribute("security_group_id", "uuid", "", required{}, text(36)), textValue(func(o rule) string { return o.SecurityGroupID })),
 		row(ruleAttribute("remote_group_id", "uuid", "peers are the ports of this group", nil, orNull(text(36))),
-			textOrNullValue(func(o *rule) string { return o.RemoteGroupID })),
+			textOrNullValue(func(o rule) string { return o.RemoteGroupID })),
 	}
 	cols = append(cols, trafficColumns(itself)...)
 	cols = append(cols,
@@ -70,7 +70,7 @@ func ruleColumns() []column[SecurityGroupRule] {
 	)
 	cols = append(cols, projectColumns(std)...)
 	description := descriptionColumn(std)
-	description.append = func(b []byte, o *rule) []byte {
+	description.append = func(b []byte, o rule) []byte {
 		if o.Implicit && o.Description == "" {
 			return append(b, "null"...)
 		}
@@ -86,24 +86,24 @@ func ruleAttribute(name, typ, doc string, def any, p parser) Attribute {
 }
 
 // trafficColumns returns the rows that say which traffic the rule in an object is about.
-func trafficColumns[T any](rule func(o *T) *SecurityGroupRule) []column[T] {
+func trafficColumns[T any](rule func(o T) *SecurityGroupRule) []column[T] {
 	return []column[T]{
 		row(ruleAttribute("direction", "string", "ingress or egress, as the port's machine sees it", required{}, oneOf("ingress", "egress")),
-			textValue(func(o *T) string { return rule(o).Direction })),
+			textValue(func(o T) string { return rule(o).Direction })),
 		row(ruleAttribute("protocol", "string", "name or number 0 to 255; null = any", nil, protocol),
-			textOrNullValue(func(o *T) string { return rule(o).Protocol })),
-		row(ruleAttribute("port_range_min", "integer", "or ICMP type", nil, portNumber), numberOrNullValue(func(o *T) *int { return rule(o).PortRangeMin })),
-		row(ruleAttribute("port_range_max", "integer", "or ICMP code", nil, portNumber), numberOrNullValue(func(o *T) *int { return rule(o).PortRangeMax })),
-		row(ruleAttribute("ethertype", "string", "IPv4 or IPv6", "IPv4", ethertype), textValue(func(o *T) string { return rule(o).Ethertype })),
+			textOrNullValue(func(o T) string { return rule(o).Protocol })),
+		row(ruleAttribute("port_range_min", "integer", "or ICMP type", nil, portNumber), numberOrNullValue(func(o T) *int { return rule(o).PortRangeMin })),
+		row(ruleAttribute("port_range_max", "integer", "or ICMP code", nil, portNumber), numberOrNullValue(func(o T) *int { return rule(o).PortRangeMax })),
+		row(ruleAttribute("ethertype", "string", "IPv4 or IPv6", "IPv4", ethertype), textValue(func(o T) string { return rule(o).Ethertype })),
 		row(ruleAttribute("remote_ip_prefix", "cidr", "peers have an address in it; host bits stay as given", nil, remotePrefix),
-			textOrNullValue(func(o *T) string { return rule(o).RemoteIPPrefix })),
+			textOrNullValue(func(o T) string { return rule(o).RemoteIPPrefix })),
 	}
 }
 
 // remoteAddressesColumn returns the row of the address group that the rule in an object names.
-func remoteAddressesColumn[T any](rule func(o *T) *SecurityGroupRule) column[T] {
+func remoteAddressesColumn[T any](rule func(o T) *SecurityGroupRule) column[T] {
 	return row(ruleAttribute("remote_address_group_id", "uuid", "peers have an address in this address group", nil, orNull(text(maxName))),
-		textOrNullValue(func(o *T) string { return rule(o).RemoteAddressGroupID }))
+		textOrNullValue(func(o T) string { return rule(o).RemoteAddressGroupID }))
 }
 
 func normalizedCIDR(o *SecurityGroupRule) string {

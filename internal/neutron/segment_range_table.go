@@ -38,17 +38,17 @@ const MaxAvailable = 4096
 // maxSegmentationID is that of the reference's table, which is the greatest of any type.
 const maxSegmentationID = 1<<32 - 1
 
-func segmentRangeTable() *Table[SegmentRangeView] {
+func segmentRangeTable() *Table[*SegmentRangeView] {
 	std := func(o *SegmentRangeView) *Standard { return &o.Standard }
 	project := textOrNullValue(func(o *SegmentRangeView) string { return o.ProjectID })
-	owner := func(name, doc string) column[SegmentRangeView] {
+	owner := func(name, doc string) column[*SegmentRangeView] {
 		return row(Attribute{Name: name, Create: true, Default: unset{}, Filter: true, Sort: true, Type: "string", Doc: doc, parse: text(maxProject)}, project)
 	}
-	bound := func(name string, get func(o *SegmentRangeView) int) column[SegmentRangeView] {
+	bound := func(name string, get func(o *SegmentRangeView) int) column[*SegmentRangeView] {
 		return row(Attribute{Name: name, Create: true, Update: true, Default: required{}, Filter: true, Sort: true, Type: "integer",
 			Doc: "a segmentation id", parse: between(1, maxSegmentationID)}, numberValue(func(o *SegmentRangeView) int64 { return int64(get(o)) }))
 	}
-	cols := []column[SegmentRangeView]{idColumn(std), nameColumn(std),
+	cols := []column[*SegmentRangeView]{idColumn(std), nameColumn(std),
 		row(Attribute{Name: "default", Filter: true, Type: "boolean", Doc: "of the server's options; cannot be changed"},
 			flagValue(func(o *SegmentRangeView) bool { return o.Default })),
 		row(Attribute{Name: "shared", Create: true, Default: true, Filter: true, Type: "boolean", Doc: "for networks of every project whose own ranges have no free id", parse: flag},

@@ -12,16 +12,16 @@ type SegmentView struct {
 	Network *Network
 }
 
-func segmentTable() *Table[SegmentView] {
+func segmentTable() *Table[*SegmentView] {
 	std := func(o *SegmentView) *Standard { return &o.Standard }
-	said := func(name, doc string, p parser, get func(o *SegmentView) string) column[SegmentView] {
+	said := func(name, doc string, p parser, get func(o *SegmentView) string) column[*SegmentView] {
 		return row(Attribute{Name: name, Create: true, Update: true, Default: unset{}, Filter: true, Sort: true, Type: "string", Doc: doc, parse: p},
 			textOrNullValue(get))
 	}
-	place := func(name, typ, doc string, def any, p parser, v value[SegmentView]) column[SegmentView] {
+	place := func(name, typ, doc string, def any, p parser, v value[*SegmentView]) column[*SegmentView] {
 		return row(Attribute{Name: name, Create: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}, v)
 	}
-	cols := []column[SegmentView]{idColumn(std),
+	cols := []column[*SegmentView]{idColumn(std),
 		said("name", "need not be unique", orNull(text(maxName)), func(o *SegmentView) string { return o.Name }),
 		place("network_id", "uuid", "which has this segment alone", required{}, uuid, textValue(func(o *SegmentView) string { return o.NetworkID })),
 		place("physical_network", "string", "the network's", unset{}, orNull(text(maxPhysical)),
@@ -31,6 +31,6 @@ func segmentTable() *Table[SegmentView] {
 			numberOrNullValue(func(o *SegmentView) *int { return o.Network.SegmentationID })),
 		said("description", "", orNull(text(maxDescription)), func(o *SegmentView) string { return o.Description }),
 	}
-	cols = append(cols, unshownProject[SegmentView]()...)
+	cols = append(cols, unshownProject[*SegmentView]()...)
 	return newTable(Segments, append(cols, lastColumns(std)...))
 }

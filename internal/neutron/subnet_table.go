@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-func subnetTable() *Table[SubnetView] {
+func subnetTable() *Table[*SubnetView] {
 	std := func(o *SubnetView) *Standard { return &o.Standard }
-	cols := []column[SubnetView]{
+	cols := []column[*SubnetView]{
 		idColumn(std),
 		nameColumn(std),
 		row(Attribute{Name: "ip_version", Create: true, Default: required{}, Filter: true, Sort: true,
@@ -18,7 +18,7 @@ func subnetTable() *Table[SubnetView] {
 		row(Attribute{Name: "subnetpool_id", Create: true, Filter: true, Sort: true, Type: "uuid", Doc: "that the range is taken from",
 			parse: subnetPoolID}, textOrNullValue(func(o *SubnetView) string { return o.SubnetPoolID })),
 		row(Attribute{Name: "prefixlen", Create: true, Default: unset{}, Hidden: true, Type: "integer",
-			Doc: "of any free range of the pool; its default_prefixlen unless given", parse: nonNegative}, value[SubnetView]{}),
+			Doc: "of any free range of the pool; its default_prefixlen unless given", parse: nonNegative}, value[*SubnetView]{}),
 		row(Attribute{Name: "cidr", Create: true, Default: unset{}, Filter: true, Sort: true, Type: "cidr",
 			Doc: "host bits are cleared", parse: cidr}, textValue(func(o *SubnetView) string { return o.CIDR.String() })),
 		row(Attribute{Name: "gateway_ip", Create: true, Update: true, Default: unset{}, Filter: true, Sort: true, Type: "address",
@@ -40,7 +40,7 @@ func subnetTable() *Table[SubnetView] {
 		ipv6Mode("ipv6_ra_mode", func(o *SubnetView) string { return o.IPv6RAMode }),
 		ipv6Mode("ipv6_address_mode", func(o *SubnetView) string { return o.IPv6AddressMode }),
 		row(Attribute{Name: "use_default_subnetpool", Create: true, Default: false, Hidden: true,
-			Type: "boolean", Doc: "take the range from the default pool of its IP version", parse: flag}, value[SubnetView]{}),
+			Type: "boolean", Doc: "take the range from the default pool of its IP version", parse: flag}, value[*SubnetView]{}),
 		row(Attribute{Name: "segment_id", Create: true, Update: true, Policed: true, CreateBy: AdminOnly, UpdateBy: AdminOnly, Filter: true, Sort: true,
 			See: AdminOnly, Type: "uuid", Doc: "the network's segment, of all subnets or none: ports get their addresses with their host, which must be on the segment",
 			parse: orNull(uuid)}, textOrNullValue(func(o *SubnetView) string { return o.SegmentID })),
@@ -56,7 +56,7 @@ func subnetTable() *Table[SubnetView] {
 	return newTable(Subnets, cols)
 }
 
-func ipv6Mode(name string, get func(o *SubnetView) string) column[SubnetView] {
+func ipv6Mode(name string, get func(o *SubnetView) string) column[*SubnetView] {
 	return row(Attribute{Name: name, Create: true, Default: unset{}, Filter: true, Sort: true, Type: "string",
 		Doc:   "slaac, dhcpv6-stateful or dhcpv6-stateless",
 		parse: orNull(oneOf("dhcpv6-stateful", "dhcpv6-stateless", "slaac"))}, textOrNullValue(get))

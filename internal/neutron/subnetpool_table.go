@@ -10,15 +10,15 @@ import (
 // delegation in the reference.
 const PrefixDelegationPool = "prefix_delegation"
 
-func subnetPoolTable() *Table[SubnetPoolView] {
+func subnetPoolTable() *Table[*SubnetPoolView] {
 	std := func(o *SubnetPoolView) *Standard { return &o.Standard }
 	name := nameColumn(std)
 	name.Attribute.Default, name.Attribute.parse = required{}, notBlank(maxName)
-	length := func(name, doc string, get func(o *SubnetPoolView) int) column[SubnetPoolView] {
+	length := func(name, doc string, get func(o *SubnetPoolView) int) column[*SubnetPoolView] {
 		return row(Attribute{Name: name, Create: true, Update: true, Default: unset{}, Filter: true, Sort: true,
 			Type: "integer", Doc: doc + "; answered as text", parse: nonNegative}, numberAsTextValue(get))
 	}
-	cols := append([]column[SubnetPoolView]{idColumn(std), name}, projectColumns(std)...)
+	cols := append([]column[*SubnetPoolView]{idColumn(std), name}, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "prefixes", Create: true, Update: true, Default: required{}, Type: "list of cidrs",
 			Doc: "at most 100; adjacent ones are joined; an update only adds to them", parse: fewer(poolPrefixes)},
@@ -47,9 +47,9 @@ func subnetPoolTable() *Table[SubnetPoolView] {
 	return newTable(SubnetPools, cols)
 }
 
-func addressScopeTable() *Table[AddressScopeView] {
+func addressScopeTable() *Table[*AddressScopeView] {
 	std := func(o *AddressScopeView) *Standard { return &o.Standard }
-	cols := append([]column[AddressScopeView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*AddressScopeView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	return newTable(AddressScopes, append(cols,
 		row(Attribute{Name: "shared", Create: true, Update: true, Default: false, Filter: true, Sort: true, Policed: true, Computed: true,
 			CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean", Doc: "every project may put pools into it; true stays", parse: flag},
@@ -61,10 +61,10 @@ func addressScopeTable() *Table[AddressScopeView] {
 }
 
 // numberAsTextValue writes numbers as texts, by which they are sorted as numbers.
-func numberAsTextValue[T any](get func(o *T) int) value[T] {
+func numberAsTextValue[T any](get func(o T) int) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return appendString(b, strconv.Itoa(get(o))) },
-		key:    func(o *T) Key { return Key{Kind: NumberKey, Number: int64(get(o))} },
+		append: func(b []byte, o T) []byte { return appendString(b, strconv.Itoa(get(o))) },
+		key:    func(o T) Key { return Key{Kind: NumberKey, Number: int64(get(o))} },
 	}
 }
 

@@ -24,10 +24,10 @@ type column[T any] struct {
 
 // value extracts an attribute from an object. append writes it as JSON; the rest may be nil.
 type value[T any] struct {
-	append func(b []byte, o *T) []byte
-	key    func(o *T) Key                                 // to filter and sort by
-	match  func(values []string) (func(o *T) bool, error) // to filter by, where equality with key will not do
-	omit   func(o *T, created bool) bool                  // leave the attribute out of this object
+	append func(b []byte, o T) []byte
+	key    func(o T) Key                                 // to filter and sort by
+	match  func(values []string) (func(o T) bool, error) // to filter by, where equality with key will not do
+	omit   func(o T, created bool) bool                  // leave the attribute out of this object
 }
 
 // Key is a value that can be compared: null, a text, a number or a flag.
@@ -103,8 +103,8 @@ type Encoder[T any] struct {
 // part is one attribute of an answer.
 type part[T any] struct {
 	name   string // `"name":`
-	append func(b []byte, o *T) []byte
-	omit   func(o *T, created bool) bool
+	append func(b []byte, o T) []byte
+	omit   func(o T, created bool) bool
 }
 
 // Encoder returns the one for answers to show and list: what the role may see, of that the named
@@ -147,7 +147,7 @@ func (e *Encoder[T]) add(c *column[T]) {
 }
 
 // Append appends one object.
-func (e *Encoder[T]) Append(b []byte, o *T) []byte {
+func (e *Encoder[T]) Append(b []byte, o T) []byte {
 	b = append(b, '{')
 	empty := len(b)
 	for i := range e.parts {
@@ -166,7 +166,7 @@ func (e *Encoder[T]) Append(b []byte, o *T) []byte {
 
 // Filter makes the test for one filter of a list, which any of the values passes. It is nil for a
 // name that the caller cannot filter by: Neutron ignores those.
-func (t *Table[T]) Filter(admin bool, name string, values []string) (func(o *T) bool, error) {
+func (t *Table[T]) Filter(admin bool, name string, values []string) (func(o T) bool, error) {
 	c := t.column(name)
 	if c == nil || !c.Attribute.Filter || c.See == AdminOnly && !admin {
 		return nil, nil
@@ -178,7 +178,7 @@ func (t *Table[T]) Filter(admin bool, name string, values []string) (func(o *T) 
 	if err != nil {
 		return nil, err
 	}
-	return func(o *T) bool {
+	return func(o T) bool {
 		k := c.key(o)
 		return slices.ContainsFunc(want, func(w Key) bool { return w == k })
 	}, nil
@@ -205,7 +205,7 @@ func (c *column[T]) keys(values []string) ([]Key, error) {
 }
 
 // SortKey returns the key to sort by, or nil for a name that is no sort key.
-func (t *Table[T]) SortKey(name string) func(o *T) Key {
+func (t *Table[T]) SortKey(name string) func(o T) Key {
 	c := t.column(name)
 	if c == nil || !c.Sort {
 		return nil
@@ -230,18 +230,18 @@ func flagKey(b bool) Key {
 
 // The kinds of values, by how they are written and compared.
 
-func textValue[T any](get func(o *T) string) value[T] {
+func textValue[T any](get func(o T) string) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return appendString(b, get(o)) },
-		key:    func(o *T) Key { return Key{Kind: TextKey, Text: get(o)} },
+		append: func(b []byte, o T) []byte { return appendString(b, get(o)) },
+		key:    func(o T) Key { return Key{Kind: TextKey, Text: get(o)} },
 	}
 }
 
 // textOrNullValue writes "" as null.
-func textOrNullValue[T any](get func(o *T) string) value[T] {
+func textOrNullValue[T any](get func(o T) string) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return appendStringOrNull(b, get(o)) },
-		key: func(o *T) Key {
+		append: func(b []byte, o T) []byte { return appendStringOrNull(b, get(o)) },
+		key: func(o T) Key {
 			if s := get(o); s != "" {
 				return Key{Kind: TextKey, Text: s}
 			}
@@ -250,17 +250,17 @@ func textOrNullValue[T any](get func(o *T) string) value[T] {
 	}
 }
 
-func numberValue[T any](get func(o *T) int64) value[T] {
+func numberValue[T any](get func(o T) int64) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return strconv.AppendInt(b, get(o), 10) },
-		key:    func(o *T) Key { return Key{Kind: NumberKey, Number: get(o)} },
+		append: func(b []byte, o T) []byte { return strconv.AppendInt(b, get(o), 10) },
+		key:    func(o T) Key { return Key{Kind: NumberKey, Number: get(o)} },
 	}
 }
 
-func numberOrNullValue[T any](get func(o *T) *int) value[T] {
+func numberOrNullValue[T any](get func(o T) *int) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return appendIntOrNull(b, get(o)) },
-		key: func(o *T) Key {
+		append: func(b []byte, o T) []byte { return appendIntOrNull(b, get(o)) },
+		key: func(o T) Key {
 			if n := get(o); n != nil {
 				return Key{Kind: NumberKey, Number: int64(*n)}
 			}
@@ -269,26 +269,26 @@ func numberOrNullValue[T any](get func(o *T) *int) value[T] {
 	}
 }
 
-func flagValue[T any](get func(o *T) bool) value[T] {
+func flagValue[T any](get func(o T) bool) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return strconv.AppendBool(b, get(o)) },
-		key:    func(o *T) Key { return flagKey(get(o)) },
+		append: func(b []byte, o T) []byte { return strconv.AppendBool(b, get(o)) },
+		key:    func(o T) Key { return flagKey(get(o)) },
 	}
 }
 
-func timeValue[T any](get func(o *T) time.Time) value[T] {
+func timeValue[T any](get func(o T) time.Time) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return appendTime(b, get(o)) },
-		key:    func(o *T) Key { return Key{Kind: TextKey, Text: get(o).UTC().Format(timeFormat)} },
+		append: func(b []byte, o T) []byte { return appendTime(b, get(o)) },
+		key:    func(o T) Key { return Key{Kind: TextKey, Text: get(o).UTC().Format(timeFormat)} },
 	}
 }
 
 // textsValue returns a list of strings; a filter wants any of them in it.
-func textsValue[T any](get func(o *T) []string) value[T] {
+func textsValue[T any](get func(o T) []string) value[T] {
 	return value[T]{
-		append: func(b []byte, o *T) []byte { return appendList(b, get(o), appendString) },
-		match: func(values []string) (func(o *T) bool, error) {
-			return func(o *T) bool {
+		append: func(b []byte, o T) []byte { return appendList(b, get(o), appendString) },
+		match: func(values []string) (func(o T) bool, error) {
+			return func(o T) bool {
 				return slices.ContainsFunc(get(o), func(s string) bool { return slices.Contains(values, s) })
 			}, nil
 		},
@@ -296,13 +296,13 @@ func textsValue[T any](get func(o *T) []string) value[T] {
 }
 
 // jsonValue is written and not compared.
-func jsonValue[T any](write func(b []byte, o *T) []byte) value[T] { return value[T]{append: write} }
+func jsonValue[T any](write func(b []byte, o T) []byte) value[T] { return value[T]{append: write} }
 
 // constant returns the same JSON in every object; sorting by it changes nothing.
 func constant[T any](json string) value[T] {
 	return value[T]{
-		append: func(b []byte, _ *T) []byte { return append(b, json...) },
-		key: func(*T) Key {
+		append: func(b []byte, _ T) []byte { return append(b, json...) },
+		key: func(T) Key {
 			if json == "null" {
 				return Key{}
 			}

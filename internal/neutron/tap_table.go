@@ -1,9 +1,9 @@
 package neutron
 
 // tapServiceTable has the attributes of the reference, which answers no times and no revision.
-func tapServiceTable() *Table[TapServiceView] {
+func tapServiceTable() *Table[*TapServiceView] {
 	std := func(o *TapServiceView) *Standard { return &o.Standard }
-	cols := append([]column[TapServiceView]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*TapServiceView]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
 	return newTable(TapServices, append(cols,
 		row(Attribute{Name: "port_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid",
 			Doc: "receives the copies; deleting it deletes the service", parse: uuid},
@@ -13,9 +13,9 @@ func tapServiceTable() *Table[TapServiceView] {
 }
 
 // tapFlowTable likewise.
-func tapFlowTable() *Table[TapFlowView] {
+func tapFlowTable() *Table[*TapFlowView] {
 	std := func(o *TapFlowView) *Standard { return &o.Standard }
-	cols := append([]column[TapFlowView]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*TapFlowView]{idColumn(std), nameColumn(std), descriptionColumn(std)}, projectColumns(std)...)
 	return newTable(TapFlows, append(cols,
 		row(Attribute{Name: "tap_service_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid",
 			Doc: "of the same project; deleting it deletes its flows", parse: uuid},

@@ -5,9 +5,9 @@ import "strconv"
 // MaxSubports bounds the subports of one request, all of which are one commit.
 const MaxSubports = 128
 
-func trunkTable() *Table[TrunkView] {
+func trunkTable() *Table[*TrunkView] {
 	std := func(o *TrunkView) *Standard { return &o.Standard }
-	cols := append([]column[TrunkView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
+	cols := append([]column[*TrunkView]{idColumn(std), nameColumn(std)}, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "port_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid",
 			Doc: "the parent: a port in no trunk", parse: uuid},
@@ -30,7 +30,7 @@ func trunkTable() *Table[TrunkView] {
 }
 
 // trunkDetailsColumn shows a trunk at its parent, and at no other port.
-func trunkDetailsColumn() column[PortView] {
+func trunkDetailsColumn() column[*PortView] {
 	v := jsonValue(func(b []byte, o *PortView) []byte {
 		b = append(b, `{"trunk_id":`...)
 		b = appendString(b, o.Trunk.TrunkID)

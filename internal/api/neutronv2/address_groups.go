@@ -13,7 +13,7 @@ import (
 func addressGroups() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			groups := &collection[neutron.AddressGroupView]{h, h.tables.AddressGroups, h.ops.AddressGroups()}
+			groups := &collection[*neutron.AddressGroupView]{h, h.tables.AddressGroups, h.ops.AddressGroups()}
 			register(on, groups)
 			on("PUT /v2.0/address-groups/{id}/add_addresses", changeAddresses(groups, h.ops.AddAddresses))
 			on("PUT /v2.0/address-groups/{id}/remove_addresses", changeAddresses(groups, h.ops.RemoveAddresses))
@@ -27,7 +27,7 @@ func addressGroups() part {
 }
 
 // changeAddresses answers a request to add members to a group or to remove some.
-func changeAddresses(c *collection[neutron.AddressGroupView],
+func changeAddresses(c *collection[*neutron.AddressGroupView],
 	change func(context.Context, neutron.Caller, string, []netip.Prefix) (*neutron.AddressGroupView, error)) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var addresses []netip.Prefix

@@ -14,8 +14,8 @@ import (
 func agents() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.AgentView]{h, h.tables.Agents, h.ops.Agents()})
-			zones := &collection[neutron.AvailabilityZone]{h, h.tables.AvailabilityZones, h.ops.AvailabilityZones()}
+			register(on, &collection[*neutron.AgentView]{h, h.tables.Agents, h.ops.Agents()})
+			zones := &collection[*neutron.AvailabilityZone]{h, h.tables.AvailabilityZones, h.ops.AvailabilityZones()}
 			on("GET /v2.0"+neutron.AvailabilityZones.Path(), zones.list)
 			scheduled(h, on, "dhcp-networks", "dhcp-agents", h.tables.Networks, h.ops.DHCPSchedule())
 			scheduled(h, on, "l3-routers", "l3-agents", h.tables.Routers, h.ops.L3Schedule())
@@ -79,7 +79,7 @@ func scheduled[T any](h *handler, on func(string, endpoint), objects, agents str
 }
 
 // writeAll answers a list that is not cut into pages.
-func writeAll[T any](w http.ResponseWriter, table *neutron.Table[T], caller neutron.Caller, objects []*T) error {
+func writeAll[T any](w http.ResponseWriter, table *neutron.Table[T], caller neutron.Caller, objects []T) error {
 	e := table.Encoder(caller.Admin(), nil)
 	out := newListWriter(w, http.StatusOK, table.Resource.Collection())
 	for _, o := range objects {

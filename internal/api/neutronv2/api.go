@@ -96,12 +96,12 @@ func (h *handler) core(on func(pattern string, e endpoint)) {
 	on("GET /v2.0/extensions", h.listExtensions)
 	on("GET /v2.0/extensions/{alias}", h.showExtension)
 
-	register(on, &collection[neutron.NetworkView]{h, h.tables.Networks, h.ops.Networks()})
-	register(on, &collection[neutron.SubnetView]{h, h.tables.Subnets, h.ops.Subnets()})
-	register(on, &collection[neutron.PortView]{h, h.tables.Ports, h.ops.Ports()})
-	register(on, &collection[neutron.SecurityGroupView]{h, h.tables.SecurityGroups, h.ops.SecurityGroups()})
-	register(on, &collection[neutron.SecurityGroupRule]{h, h.tables.SecurityGroupRules, h.ops.SecurityGroupRules()})
-	register(on, &collection[neutron.IPAvailability]{h, h.tables.IPAvailabilities, h.ops.IPAvailabilities()})
+	register(on, &collection[*neutron.NetworkView]{h, h.tables.Networks, h.ops.Networks()})
+	register(on, &collection[*neutron.SubnetView]{h, h.tables.Subnets, h.ops.Subnets()})
+	register(on, &collection[*neutron.PortView]{h, h.tables.Ports, h.ops.Ports()})
+	register(on, &collection[*neutron.SecurityGroupView]{h, h.tables.SecurityGroups, h.ops.SecurityGroups()})
+	register(on, &collection[*neutron.SecurityGroupRule]{h, h.tables.SecurityGroupRules, h.ops.SecurityGroupRules()})
+	register(on, &collection[*neutron.IPAvailability]{h, h.tables.IPAvailabilities, h.ops.IPAvailabilities()})
 
 	on("GET /v2.0/quotas", h.listQuotas)
 	on("GET /v2.0/quotas/tenant", h.ownProject("tenant"))

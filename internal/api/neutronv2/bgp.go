@@ -14,8 +14,8 @@ func bgp() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
 			ops := h.ops.BGPSpeakers()
-			register(on, &collection[neutron.BGPSpeaker]{h, h.tables.BGPSpeakers, ops.Operations})
-			register(on, &collection[neutron.BGPPeer]{h, h.tables.BGPPeers, h.ops.BGPPeers()})
+			register(on, &collection[*neutron.BGPSpeaker]{h, h.tables.BGPSpeakers, ops.Operations})
+			register(on, &collection[*neutron.BGPPeer]{h, h.tables.BGPPeers, h.ops.BGPPeers()})
 			speaker := "/v2.0" + neutron.BGPSpeakers.Path() + "/{id}/"
 			on("PUT "+speaker+"add_bgp_peer", changeSpeaker("bgp_peer_id", ops.AddPeer, echo))
 			on("PUT "+speaker+"remove_bgp_peer", changeSpeaker("bgp_peer_id", ops.RemovePeer, noEcho))

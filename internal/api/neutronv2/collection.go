@@ -110,7 +110,7 @@ func (c *collection[T]) show(w http.ResponseWriter, r *http.Request) error {
 }
 
 // writeOne answers {"network":{…}}.
-func (c *collection[T]) writeOne(w http.ResponseWriter, status int, e *neutron.Encoder[T], o *T) error {
+func (c *collection[T]) writeOne(w http.ResponseWriter, status int, e *neutron.Encoder[T], o T) error {
 	b := make([]byte, 0, 2048)
 	b = append(b, `{"`...)
 	b = append(b, c.table.Resource.Name()...)

@@ -6,7 +6,7 @@ import "heddle/internal/neutron"
 func defaultRules() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.DefaultSecurityGroupRule]{h, h.tables.DefaultRules, h.ops.DefaultSecurityGroupRules()})
+			register(on, &collection[*neutron.DefaultSecurityGroupRule]{h, h.tables.DefaultRules, h.ops.DefaultSecurityGroupRules()})
 		},
 		extensions: []extension{
 			{"security-groups-default-rules", "Default rules for security groups", "2022-12-19T10:00:00-00:00",

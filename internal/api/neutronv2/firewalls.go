@@ -12,10 +12,10 @@ import (
 func firewalls() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.FirewallRuleView]{h, h.tables.FirewallRules, h.ops.FirewallRules()})
-			policies := &collection[neutron.FirewallPolicyView]{h, h.tables.FirewallPolicies, h.ops.FirewallPolicies()}
+			register(on, &collection[*neutron.FirewallRuleView]{h, h.tables.FirewallRules, h.ops.FirewallRules()})
+			policies := &collection[*neutron.FirewallPolicyView]{h, h.tables.FirewallPolicies, h.ops.FirewallPolicies()}
 			register(on, policies)
-			register(on, &collection[neutron.FirewallView]{h, h.tables.Firewalls, h.ops.Firewalls()})
+			register(on, &collection[*neutron.FirewallView]{h, h.tables.Firewalls, h.ops.Firewalls()})
 			on("PUT /v2.0/fw/firewall_policies/{id}/insert_rule", changeRules(policies, h.ops.InsertFirewallRule))
 			on("PUT /v2.0/fw/firewall_policies/{id}/remove_rule", changeRules(policies,
 				func(ctx context.Context, c neutron.Caller, policy string, in neutron.RuleInsertion) (*neutron.FirewallPolicyView, error) {
@@ -33,10 +33,10 @@ func firewalls() part {
 func firewallGroups() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.FirewallGroupRuleView]{h, h.tables.FirewallGroupRules, h.ops.FirewallGroupRules()})
-			policies := &collection[neutron.FirewallPolicyView]{h, h.tables.FirewallGroupPolicies, h.ops.FirewallGroupPolicies()}
+			register(on, &collection[*neutron.FirewallGroupRuleView]{h, h.tables.FirewallGroupRules, h.ops.FirewallGroupRules()})
+			policies := &collection[*neutron.FirewallPolicyView]{h, h.tables.FirewallGroupPolicies, h.ops.FirewallGroupPolicies()}
 			register(on, policies)
-			register(on, &collection[neutron.FirewallGroupView]{h, h.tables.FirewallGroups, h.ops.FirewallGroups()})
+			register(on, &collection[*neutron.FirewallGroupView]{h, h.tables.FirewallGroups, h.ops.FirewallGroups()})
 			on("PUT /v2.0/fwaas/firewall_policies/{id}/insert_rule", changeRules(policies, h.ops.InsertGroupRule))
 			on("PUT /v2.0/fwaas/firewall_policies/{id}/remove_rule", changeRules(policies,
 				func(ctx context.Context, c neutron.Caller, policy string, in neutron.RuleInsertion) (*neutron.FirewallPolicyView, error) {
@@ -51,7 +51,7 @@ func firewallGroups() part {
 
 // changeRules answers a request to insert a rule into a policy or to remove one: with the policy
 // alone, as the reference.
-func changeRules(c *collection[neutron.FirewallPolicyView],
+func changeRules(c *collection[*neutron.FirewallPolicyView],
 	change func(context.Context, neutron.Caller, string, neutron.RuleInsertion) (*neutron.FirewallPolicyView, error)) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var in neutron.RuleInsertion

@@ -13,9 +13,9 @@ import (
 func flavors() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.Flavor]{h, h.tables.Flavors, h.ops.Flavors()})
-			register(on, &collection[neutron.ServiceProfile]{h, h.tables.ServiceProfiles, h.ops.ServiceProfiles()})
-			providers := &collection[neutron.ServiceProvider]{h, h.tables.ServiceProviders, h.ops.ServiceProviders()}
+			register(on, &collection[*neutron.Flavor]{h, h.tables.Flavors, h.ops.Flavors()})
+			register(on, &collection[*neutron.ServiceProfile]{h, h.tables.ServiceProfiles, h.ops.ServiceProfiles()})
+			providers := &collection[*neutron.ServiceProvider]{h, h.tables.ServiceProviders, h.ops.ServiceProviders()}
 			on("GET /v2.0"+neutron.ServiceProvidersResource.Path(), providers.list)
 			on("POST /v2.0/flavors/{id}/service_profiles", h.addProfile)
 			on("DELETE /v2.0/flavors/{id}/service_profiles/{profile}", h.removeProfile)

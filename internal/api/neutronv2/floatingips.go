@@ -8,8 +8,8 @@ import (
 func floatingIPs() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.FloatingIPView]{h, h.tables.FloatingIPs, h.ops.FloatingIPs()})
-			pools := &collection[neutron.FloatingIPPool]{h, h.tables.FloatingIPPools, h.ops.FloatingIPPools()}
+			register(on, &collection[*neutron.FloatingIPView]{h, h.tables.FloatingIPs, h.ops.FloatingIPs()})
+			pools := &collection[*neutron.FloatingIPPool]{h, h.tables.FloatingIPPools, h.ops.FloatingIPPools()}
 			register(on, pools)
 			on("GET /v2.0/floatingip-pools", pools.list) // the reference has both
 			h.portForwardings(on)

@@ -37,14 +37,14 @@ func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
 	q.WithoutComputed = !c.table.NeedsComputed(append(slices.Clone(fields), attributesNamed(params)...)) && len(fields) > 0
 	if sorts == nil && page.limit > 0 {
 		q.After, q.Before = page.bounds()
-		filters = append(filters, func(o *T) bool { return q.InRange(c.id(o)) })
+		filters = append(filters, func(o T) bool { return q.InRange(c.id(o)) })
 	}
 	found, err := c.ops.List(r.Context(), caller, q)
 	if err != nil {
 		return err
 	}
 	found = filter(found, filters)
-	var chosen []*T // of a page
+	var chosen []T // of a page
 	if page.limit > 0 || sorts != nil {
 		if chosen, err = c.order(r.Context(), caller, found, sorts, page); err != nil {
 			return err
@@ -59,11 +59,11 @@ func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
 	return out.end(c.links(r, params, page, chosen))
 }
 
-func (c *collection[T]) id(o *T) string { return c.table.SortKey("id")(o).Text }
+func (c *collection[T]) id(o T) string { return c.table.SortKey("id")(o).Text }
 
 // order sorts what was found in order of ids, if that is not asked for, and takes the page.
-func (c *collection[T]) order(ctx context.Context, caller neutron.Caller, found iter.Seq[*T], sorts order[T], p page) ([]*T, error) {
-	var marker *T
+func (c *collection[T]) order(ctx context.Context, caller neutron.Caller, found iter.Seq[T], sorts order[T], p page) ([]T, error) {
+	var marker T
 	if p.limit > 0 && p.marker != "" {
 		var err error
 		marker, err = c.ops.Show(ctx, caller, p.marker) // filters may leave it out
@@ -82,7 +82,11 @@ func (c *collection[T]) order(ctx context.Context, caller neutron.Caller, found 
 	if p.limit == 0 {
 		return sorted, nil
 	}
-	return sorts.cut(sorted, p, marker), nil
+	var at []neutron.Key
+	if p.marker != "" {
+		at = sorts.keys(marker)
+	}
+	return sorts.cut(sorted, p, at), nil
 }
 
 // notFilters are the query parameters that say how to list, not what.
@@ -90,8 +94,8 @@ var notFilters = []string{"fields", "sort_key", "sort_dir", "limit", "marker", "
 
 // filters are the tests that all must pass; names that are not filters are ignored (neutron-api
 // §2).
-func (c *collection[T]) filters(admin bool, params url.Values) ([]func(o *T) bool, error) {
-	var tests []func(o *T) bool
+func (c *collection[T]) filters(admin bool, params url.Values) ([]func(o T) bool, error) {
+	var tests []func(o T) bool
 	for name, values := range params {
 		if slices.Contains(notFilters, name) {
 			continue
@@ -107,10 +111,10 @@ func (c *collection[T]) filters(admin bool, params url.Values) ([]func(o *T) boo
 	return tests, nil
 }
 
-func filter[T any](all iter.Seq[*T], tests []func(o *T) bool) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
+func filter[T any](all iter.Seq[T], tests []func(o T) bool) iter.Seq[T] {
+	return func(yield func(T) bool) {
 		for o := range all {
-			if !slices.ContainsFunc(tests, func(pass func(o *T) bool) bool { return !pass(o) }) && !yield(o) {
+			if !slices.ContainsFunc(tests, func(pass func(o T) bool) bool { return !pass(o) }) && !yield(o) {
 				return
 			}
 		}
@@ -175,7 +179,7 @@ func selective(params url.Values, admin bool) neutron.Query {
 
 // sortBy is one sort key with its direction.
 type sortBy[T any] struct {
-	key  func(o *T) neutron.Key
+	key  func(o T) neutron.Key
 	desc bool
 }
 
@@ -209,7 +213,7 @@ func (c *collection[T]) sorts(params url.Values) (order[T], error) {
 // order is the order of a list: the sort keys asked for, and last the id.
 type order[T any] []sortBy[T]
 
-func (s order[T]) keys(o *T) []neutron.Key {
+func (s order[T]) keys(o T) []neutron.Key {
 	keys := make([]neutron.Key, len(s))
 	for i := range s {
 		keys[i] = s[i].key(o)
@@ -230,9 +234,9 @@ func (s order[T]) compare(a, b []neutron.Key) int {
 }
 
 // sort gives a sorted copy.
-func (s order[T]) sort(list []*T) []*T {
+func (s order[T]) sort(list []T) []T {
 	type keyed struct {
-		o    *T
+		o    T
 		keys []neutron.Key
 	}
 	sorted := make([]keyed, len(list))
@@ -240,7 +244,7 @@ func (s order[T]) sort(list []*T) []*T {
 		sorted[i] = keyed{o, s.keys(o)}
 	}
 	slices.SortFunc(sorted, func(a, b keyed) int { return s.compare(a.keys, b.keys) })
-	out := make([]*T, len(list))
+	out := make([]T, len(list))
 	for i := range sorted {
 		out[i] = sorted[i].o
 	}
@@ -277,8 +281,8 @@ func (p page) bounds() (after, before string) {
 }
 
 // take takes the page out of what lies within its bounds, in order.
-func take[T any](within iter.Seq[*T], p page) []*T {
-	var taken []*T
+func take[T any](within iter.Seq[T], p page) []T {
+	var taken []T
 	for o := range within {
 		taken = append(taken, o)
 		switch {
@@ -291,12 +295,12 @@ func take[T any](within iter.Seq[*T], p page) []*T {
 	return taken
 }
 
-// cut takes the page out of the sorted list; marker is nil for the first one.
-func (s order[T]) cut(list []*T, p page, marker *T) []*T {
+// cut takes the page out of the sorted list; marker has the keys of the last object that the client
+// has, nil for the first page.
+func (s order[T]) cut(list []T, p page, marker []neutron.Key) []T {
 	before, after := len(list), 0 // where the marker is: what comes before it, and where what comes after it starts
 	if marker != nil {
-		keys := s.keys(marker)
-		i, found := slices.BinarySearchFunc(list, keys, func(o *T, keys []neutron.Key) int { return s.compare(s.keys(o), keys) })
+		i, found := slices.BinarySearchFunc(list, marker, func(o T, keys []neutron.Key) int { return s.compare(s.keys(o), keys) })
 		before, after = i, i
 		if found {
 			after = i + 1
@@ -309,7 +313,7 @@ func (s order[T]) cut(list []*T, p page, marker *T) []*T {
 }
 
 // links point to the next and the previous page.
-func (c *collection[T]) links(r *http.Request, params url.Values, p page, list []*T) []link {
+func (c *collection[T]) links(r *http.Request, params url.Values, p page, list []T) []link {
 	if p.limit == 0 {
 		return nil
 	}

@@ -21,9 +21,9 @@ import (
 )
 
 // aCollection is a collection of subnets that are only there to be listed.
-func aCollection() *collection[neutron.SubnetView] {
+func aCollection() *collection[*neutron.SubnetView] {
 	h := &handler{tables: neutron.NewTables(""), timeout: time.Minute, log: slog.New(slog.DiscardHandler)}
-	return &collection[neutron.SubnetView]{handler: h, table: h.tables.Subnets}
+	return &collection[*neutron.SubnetView]{handler: h, table: h.tables.Subnets}
 }
 
 func someSubnets(n int) []*neutron.SubnetView {
@@ -77,14 +77,15 @@ func TestReadPage(t *testing.T) {
 }
 
 // lists has the collection answer with these subnets, which are in order of ids.
-func (c *collection[T]) lists(all []*T) {
-	c.ops.List = func(context.Context, neutron.Caller, neutron.Query) (iter.Seq[*T], error) {
+func (c *collection[T]) lists(all []T) {
+	c.ops.List = func(context.Context, neutron.Caller, neutron.Query) (iter.Seq[T], error) {
 		return slices.Values(all), nil
 	}
-	c.ops.Show = func(_ context.Context, _ neutron.Caller, id string) (*T, error) {
-		i := slices.IndexFunc(all, func(o *T) bool { return c.id(o) == id })
+	c.ops.Show = func(_ context.Context, _ neutron.Caller, id string) (T, error) {
+		i := slices.IndexFunc(all, func(o T) bool { return c.id(o) == id })
 		if i < 0 {
-			return nil, c.table.Resource.NotFound(id)
+			var none T
+			return none, c.table.Resource.NotFound(id)
 		}
 		return all[i], nil
 	}

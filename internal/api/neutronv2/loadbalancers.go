@@ -13,10 +13,10 @@ func loadBalancers() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
 			ops := h.ops.LoadBalancing()
-			register(on, &collection[neutron.LoadBalancerView]{h, h.tables.LoadBalancers, ops.LoadBalancers()})
-			register(on, &collection[neutron.ListenerView]{h, h.tables.Listeners, ops.Listeners()})
-			register(on, &collection[neutron.LBPoolView]{h, h.tables.LBPools, ops.Pools()})
-			register(on, &collection[neutron.HealthMonitorView]{h, h.tables.HealthMonitors, ops.HealthMonitors()})
+			register(on, &collection[*neutron.LoadBalancerView]{h, h.tables.LoadBalancers, ops.LoadBalancers()})
+			register(on, &collection[*neutron.ListenerView]{h, h.tables.Listeners, ops.Listeners()})
+			register(on, &collection[*neutron.LBPoolView]{h, h.tables.LBPools, ops.Pools()})
+			register(on, &collection[*neutron.HealthMonitorView]{h, h.tables.HealthMonitors, ops.HealthMonitors()})
 			h.lbMembers(on)
 			on("GET /v2.0/lbaas/loadbalancers/{id}/statuses", func(w http.ResponseWriter, r *http.Request) error {
 				v, err := ops.Tree(r.Context(), api.Caller(r.Context()), r.PathValue("id"))
@@ -38,18 +38,18 @@ func loadBalancers() part {
 
 // lbMembers registers the routes of members, each below its pool.
 func (h *handler) lbMembers(on func(string, endpoint)) {
-	of := func(answer func(c *collection[neutron.LBMemberView], w http.ResponseWriter, r *http.Request) error) endpoint {
+	of := func(answer func(c *collection[*neutron.LBMemberView], w http.ResponseWriter, r *http.Request) error) endpoint {
 		return func(w http.ResponseWriter, r *http.Request) error {
-			c := &collection[neutron.LBMemberView]{h, h.tables.LBMembers, h.ops.LoadBalancing().Members(r.PathValue("pool"))}
+			c := &collection[*neutron.LBMemberView]{h, h.tables.LBMembers, h.ops.LoadBalancing().Members(r.PathValue("pool"))}
 			return answer(c, w, r)
 		}
 	}
 	const path, item = "/v2.0/lbaas/pools/{pool}/members", "/v2.0/lbaas/pools/{pool}/members/{id}"
-	on("GET "+path, of((*collection[neutron.LBMemberView]).list))
-	on("POST "+path, of((*collection[neutron.LBMemberView]).create))
-	on("GET "+item, of((*collection[neutron.LBMemberView]).show))
-	on("PUT "+item, of((*collection[neutron.LBMemberView]).update))
-	on("DELETE "+item, of((*collection[neutron.LBMemberView]).delete))
+	on("GET "+path, of((*collection[*neutron.LBMemberView]).list))
+	on("POST "+path, of((*collection[*neutron.LBMemberView]).create))
+	on("GET "+item, of((*collection[*neutron.LBMemberView]).show))
+	on("PUT "+item, of((*collection[*neutron.LBMemberView]).update))
+	on("DELETE "+item, of((*collection[*neutron.LBMemberView]).delete))
 }
 
 func writeStats(w http.ResponseWriter, s neutron.LBStats, err error) error {
@@ -64,10 +64,10 @@ func loadBalancersV1() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
 			ops := h.ops.LoadBalancingV1()
-			register(on, &collection[neutron.VIPView]{h, h.tables.VIPs, ops.VIPs()})
-			register(on, &collection[neutron.LBPoolView]{h, h.tables.V1Pools, ops.Pools()})
-			register(on, &collection[neutron.LBMemberView]{h, h.tables.V1Members, ops.Members()})
-			register(on, &collection[neutron.HealthMonitorView]{h, h.tables.V1HealthMonitors, ops.HealthMonitors()})
+			register(on, &collection[*neutron.VIPView]{h, h.tables.VIPs, ops.VIPs()})
+			register(on, &collection[*neutron.LBPoolView]{h, h.tables.V1Pools, ops.Pools()})
+			register(on, &collection[*neutron.LBMemberView]{h, h.tables.V1Members, ops.Members()})
+			register(on, &collection[*neutron.HealthMonitorView]{h, h.tables.V1HealthMonitors, ops.HealthMonitors()})
 			on("POST /v2.0/lb/pools/{id}/health_monitors", func(w http.ResponseWriter, r *http.Request) error {
 				monitor, err := readReference(r)
 				if err != nil {

@@ -6,8 +6,8 @@ import "heddle/internal/neutron"
 func metering() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.MeteringLabel]{h, h.tables.MeteringLabels, h.ops.MeteringLabels()})
-			register(on, &collection[neutron.MeteringLabelRule]{h, h.tables.MeteringLabelRules, h.ops.MeteringLabelRules()})
+			register(on, &collection[*neutron.MeteringLabel]{h, h.tables.MeteringLabels, h.ops.MeteringLabels()})
+			register(on, &collection[*neutron.MeteringLabelRule]{h, h.tables.MeteringLabelRules, h.ops.MeteringLabelRules()})
 		},
 		extensions: []extension{
 			{"metering", "Neutron Metering", "2013-06-12T10:00:00-00:00", "Neutron Metering extension."},

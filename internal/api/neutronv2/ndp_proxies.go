@@ -6,7 +6,7 @@ import "heddle/internal/neutron"
 func ndpProxies() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			c := &collection[neutron.NDPProxy]{h, h.tables.NDPProxies, h.ops.NDPProxies()}
+			c := &collection[*neutron.NDPProxy]{h, h.tables.NDPProxies, h.ops.NDPProxies()}
 			register(on, c)
 			registerAt(on, "/ndp-proxies", c) // the reference has both
 		},

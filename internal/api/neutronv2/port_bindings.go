@@ -16,7 +16,7 @@ func portBindings() part {
 			of := func(answer func(b bindingsOfPort, w http.ResponseWriter, r *http.Request) error) endpoint {
 				return func(w http.ResponseWriter, r *http.Request) error {
 					ops := h.ops.PortBindings(r.PathValue("port"))
-					return answer(bindingsOfPort{&collection[neutron.PortBindingView]{h, h.tables.PortBindings, ops.Operations}, ops}, w, r)
+					return answer(bindingsOfPort{&collection[*neutron.PortBindingView]{h, h.tables.PortBindings, ops.Operations}, ops}, w, r)
 				}
 			}
 			const path, item = "/v2.0/ports/{port}/bindings", "/v2.0/ports/{port}/bindings/{id}"
@@ -36,7 +36,7 @@ func portBindings() part {
 
 // bindingsOfPort serves the bindings of one port; the id of each is its host's name.
 type bindingsOfPort struct {
-	*collection[neutron.PortBindingView]
+	*collection[*neutron.PortBindingView]
 	ops control.PortBindingOperations
 }
 

@@ -8,18 +8,18 @@ import (
 
 // portForwardings registers the routes of what floating IPs forward, each below its floating IP.
 func (h *handler) portForwardings(on func(string, endpoint)) {
-	of := func(answer func(c *collection[neutron.PortForwarding], w http.ResponseWriter, r *http.Request) error) endpoint {
+	of := func(answer func(c *collection[*neutron.PortForwarding], w http.ResponseWriter, r *http.Request) error) endpoint {
 		return func(w http.ResponseWriter, r *http.Request) error {
-			c := &collection[neutron.PortForwarding]{h, h.tables.PortForwardings, h.ops.PortForwardings(r.PathValue("floatingip"))}
+			c := &collection[*neutron.PortForwarding]{h, h.tables.PortForwardings, h.ops.PortForwardings(r.PathValue("floatingip"))}
 			return answer(c, w, r)
 		}
 	}
 	const path, item = "/v2.0/floatingips/{floatingip}/port_forwardings", "/v2.0/floatingips/{floatingip}/port_forwardings/{id}"
-	on("GET "+path, of((*collection[neutron.PortForwarding]).list))
-	on("POST "+path, of((*collection[neutron.PortForwarding]).create))
-	on("GET "+item, of((*collection[neutron.PortForwarding]).show))
-	on("PUT "+item, of((*collection[neutron.PortForwarding]).update))
-	on("DELETE "+item, of((*collection[neutron.PortForwarding]).delete))
+	on("GET "+path, of((*collection[*neutron.PortForwarding]).list))
+	on("POST "+path, of((*collection[*neutron.PortForwarding]).create))
+	on("GET "+item, of((*collection[*neutron.PortForwarding]).show))
+	on("PUT "+item, of((*collection[*neutron.PortForwarding]).update))
+	on("DELETE "+item, of((*collection[*neutron.PortForwarding]).delete))
 }
 
 func forwardingExtensions() []extension {

@@ -12,7 +12,7 @@ import (
 func qos() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			policies := &collection[neutron.QoSPolicyView]{h, h.tables.QoSPolicies, h.ops.QoSPolicies()}
+			policies := &collection[*neutron.QoSPolicyView]{h, h.tables.QoSPolicies, h.ops.QoSPolicies()}
 			register(on, policies)
 			registerTags(on, "/v2.0/policies/{id}", policies) // where the reference has them
 			for _, t := range neutron.QoSRuleTypes() {
@@ -56,22 +56,22 @@ func qosExtensions() []extension {
 
 // qosRules adds the routes of a type's rules: below their policies, and without.
 func qosRules(h *handler, on func(string, endpoint), t neutron.QoSRuleType) {
-	of := func(res neutron.Resource, answer func(c *collection[neutron.QoSRuleView], w http.ResponseWriter, r *http.Request) error) endpoint {
+	of := func(res neutron.Resource, answer func(c *collection[*neutron.QoSRuleView], w http.ResponseWriter, r *http.Request) error) endpoint {
 		return func(w http.ResponseWriter, r *http.Request) error {
-			return answer(&collection[neutron.QoSRuleView]{h, h.tables.QoSRules[res], h.ops.QoSRules(r.PathValue("policy"), res)}, w, r)
+			return answer(&collection[*neutron.QoSRuleView]{h, h.tables.QoSRules[res], h.ops.QoSRules(r.PathValue("policy"), res)}, w, r)
 		}
 	}
 	path := "/v2.0" + neutron.QoSPolicies.Path() + "/{policy}" + t.Resource.Path()
-	on("GET "+path, of(t.Resource, (*collection[neutron.QoSRuleView]).list))
-	on("POST "+path, of(t.Resource, (*collection[neutron.QoSRuleView]).create))
+	on("GET "+path, of(t.Resource, (*collection[*neutron.QoSRuleView]).list))
+	on("POST "+path, of(t.Resource, (*collection[*neutron.QoSRuleView]).create))
 	items := map[string]neutron.Resource{path + "/{id}": t.Resource}
 	if t.Alias != 0 {
 		items["/v2.0"+t.Alias.Path()+"/{id}"] = t.Alias
 	}
 	for item, res := range items {
-		on("GET "+item, of(res, (*collection[neutron.QoSRuleView]).show))
-		on("PUT "+item, of(res, (*collection[neutron.QoSRuleView]).update))
-		on("DELETE "+item, of(res, (*collection[neutron.QoSRuleView]).delete))
+		on("GET "+item, of(res, (*collection[*neutron.QoSRuleView]).show))
+		on("PUT "+item, of(res, (*collection[*neutron.QoSRuleView]).update))
+		on("DELETE "+item, of(res, (*collection[*neutron.QoSRuleView]).delete))
 	}
 }
 
@@ -112,6 +112,6 @@ func (h *handler) showQoSRuleType(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	c := &collection[neutron.QoSRuleTypeView]{handler: h, table: h.tables.QoSRuleTypes}
+	c := &collection[*neutron.QoSRuleTypeView]{handler: h, table: h.tables.QoSRuleTypes}
 	return c.writeOne(w, http.StatusOK, c.table.Encoder(caller.Admin(), nonEmpty(r.URL.Query()["fields"])), t)
 }

@@ -13,7 +13,7 @@ func routers() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
 			ops := h.ops.Routers()
-			a := routerActions{&collection[neutron.RouterView]{h, h.tables.Routers, ops.Operations}}
+			a := routerActions{&collection[*neutron.RouterView]{h, h.tables.Routers, ops.Operations}}
 			register(on, a.collection)
 			on("PUT /v2.0/routers/{id}/add_router_interface", a.changeInterface(false, ops.AddInterface))
 			on("PUT /v2.0/routers/{id}/remove_router_interface", a.changeInterface(true, ops.RemoveInterface))
@@ -48,7 +48,7 @@ func routers() part {
 
 // routerActions serves what clients do to a router beside changing its attributes.
 type routerActions struct {
-	*collection[neutron.RouterView]
+	*collection[*neutron.RouterView]
 }
 
 // changeInterface answers a request to add an interface or to remove one.

@@ -6,8 +6,8 @@ import "heddle/internal/neutron"
 func segments() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.SegmentView]{h, h.tables.Segments, h.ops.Segments()})
-			ranges := &collection[neutron.SegmentRangeView]{h, h.tables.SegmentRanges, h.ops.SegmentRanges()}
+			register(on, &collection[*neutron.SegmentView]{h, h.tables.Segments, h.ops.Segments()})
+			ranges := &collection[*neutron.SegmentRangeView]{h, h.tables.SegmentRanges, h.ops.SegmentRanges()}
 			register(on, ranges)                              // as openstacksdk has it
 			registerAt(on, "/network-segment-ranges", ranges) // as the reference has it
 		},

@@ -7,7 +7,7 @@ import "heddle/internal/neutron"
 func sharing() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.RBACPolicy]{h, h.tables.RBACPolicies, h.ops.RBACPolicies()})
+			register(on, &collection[*neutron.RBACPolicy]{h, h.tables.RBACPolicies, h.ops.RBACPolicies()})
 		},
 		extensions: []extension{
 			{"rbac-policies", "RBAC Policies", "2015-06-17T12:15:12-00:00",

@@ -13,8 +13,8 @@ import (
 func subnetPools() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			register(on, &collection[neutron.SubnetPoolView]{h, h.tables.SubnetPools, h.ops.SubnetPools()})
-			register(on, &collection[neutron.AddressScopeView]{h, h.tables.AddressScopes, h.ops.AddressScopes()})
+			register(on, &collection[*neutron.SubnetPoolView]{h, h.tables.SubnetPools, h.ops.SubnetPools()})
+			register(on, &collection[*neutron.AddressScopeView]{h, h.tables.AddressScopes, h.ops.AddressScopes()})
 			on("PUT /v2.0/subnetpools/{id}/add_prefixes", changePrefixes(h.ops.AddPrefixes))
 			on("PUT /v2.0/subnetpools/{id}/remove_prefixes", changePrefixes(h.ops.RemovePrefixes))
 			on("PUT /v2.0/subnetpools/{id}/onboard_network_subnets", h.onboardSubnets)

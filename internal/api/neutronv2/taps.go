@@ -13,8 +13,8 @@ import (
 func taps() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
-			registerTaps(on, &collection[neutron.TapServiceView]{h, h.tables.TapServices, h.tapServices()})
-			registerTaps(on, &collection[neutron.TapFlowView]{h, h.tables.TapFlows, h.ops.TapFlows()})
+			registerTaps(on, &collection[*neutron.TapServiceView]{h, h.tables.TapServices, h.tapServices()})
+			registerTaps(on, &collection[*neutron.TapFlowView]{h, h.tables.TapFlows, h.ops.TapFlows()})
 			for _, path := range []string{"/v2.0/taas/tap_mirrors", "/v2.0/taas/tap-mirrors"} {
 				on(path, noTapMirrors)
 				on(path+"/{id}", noTapMirrors)
@@ -34,7 +34,7 @@ func registerTaps[T any](on func(string, endpoint), c *collection[T]) {
 }
 
 // tapServices returns the operations on tap services. A new one whose port drops copies is logged.
-func (h *handler) tapServices() control.Operations[neutron.TapServiceView] {
+func (h *handler) tapServices() control.Operations[*neutron.TapServiceView] {
 	ops := h.ops.TapServices()
 	create := ops.Create
 	ops.Create = func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.TapServiceView, error) {

@@ -13,7 +13,7 @@ func trunks() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
 			ops := h.ops.Trunks()
-			a := trunkActions{&collection[neutron.TrunkView]{h, h.tables.Trunks, ops.Operations}}
+			a := trunkActions{&collection[*neutron.TrunkView]{h, h.tables.Trunks, ops.Operations}}
 			register(on, a.collection)
 			on("PUT /v2.0/trunks/{id}/add_subports", a.changeSubports(ops.AddSubports))
 			on("PUT /v2.0/trunks/{id}/remove_subports", a.changeSubports(ops.RemoveSubports))
@@ -28,7 +28,7 @@ func trunks() part {
 
 // trunkActions serves what clients do with the subports of a trunk.
 type trunkActions struct {
-	*collection[neutron.TrunkView]
+	*collection[*neutron.TrunkView]
 }
 
 // changeSubports answers a request to add subports or to remove them: with the trunk alone, as the

@@ -38,11 +38,11 @@ type handler struct {
 	log     *slog.Logger
 
 	// The attributes of each resource, and those that requests may have.
-	balancers tableOf[neutron.LoadBalancerView]
-	listener  tableOf[neutron.ListenerView]
-	pool      tableOf[neutron.LBPoolView]
-	member    tableOf[neutron.LBMemberView]
-	monitor   tableOf[neutron.HealthMonitorView]
+	balancers tableOf[*neutron.LoadBalancerView]
+	listener  tableOf[*neutron.ListenerView]
+	pool      tableOf[*neutron.LBPoolView]
+	member    tableOf[*neutron.LBMemberView]
+	monitor   tableOf[*neutron.HealthMonitorView]
 }
 
 // tableOf has the columns of a resource, and the rows of those that requests may have.

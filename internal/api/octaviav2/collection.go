@@ -22,7 +22,7 @@ type collection[V any] struct {
 	tableOf[V]
 	ops     func(r *http.Request) control.Operations[V]
 	prepare func(b *body, v neutron.Values) error // of a create; may be nil
-	created func(*V) map[string]any               // the answer to a create; nil: as to a show
+	created func(V) map[string]any                // the answer to a create; nil: as to a show
 	drop    func(ctx context.Context, r *http.Request, id string) error
 }
 
@@ -93,7 +93,7 @@ func (c *collection[V]) write(w http.ResponseWriter, status int, o map[string]an
 }
 
 // answer returns an object as answers have it: all of it, or the fields that are asked for.
-func (c *collection[V]) answer(o *V, fields []string) map[string]any {
+func (c *collection[V]) answer(o V, fields []string) map[string]any {
 	var asked map[string]bool
 	for _, f := range fields {
 		if f == "" {
@@ -132,8 +132,8 @@ func fixed[V any](o control.Operations[V]) func(*http.Request) control.Operation
 	return func(*http.Request) control.Operations[V] { return o }
 }
 
-func (h *handler) loadBalancers() *collection[neutron.LoadBalancerView] {
-	c := &collection[neutron.LoadBalancerView]{
+func (h *handler) loadBalancers() *collection[*neutron.LoadBalancerView] {
+	c := &collection[*neutron.LoadBalancerView]{
 		handler: h, name: "loadbalancer", plural: "loadbalancers", arg: "load_balancer", argPut: "load_balancer",
 		tableOf: h.balancers, ops: fixed(h.ops.LoadBalancers()), prepare: h.prepareLoadBalancer,
 	}
@@ -197,9 +197,9 @@ func (h *handler) addMade(a map[string]any, made *neutron.LBTree) {
 	a["listeners"], a["pools"] = listeners, pools
 }
 
-func (h *handler) listeners() *collection[neutron.ListenerView] {
+func (h *handler) listeners() *collection[*neutron.ListenerView] {
 	ops := h.ops.Listeners()
-	return &collection[neutron.ListenerView]{
+	return &collection[*neutron.ListenerView]{
 		handler: h, name: "listener", plural: "listeners", arg: "listener_", argPut: "listener_", tableOf: h.listener, ops: fixed(ops),
 		drop: func(ctx context.Context, r *http.Request, id string) error {
 			return ops.Delete(ctx, caller(r), id, nil)
@@ -207,8 +207,8 @@ func (h *handler) listeners() *collection[neutron.ListenerView] {
 	}
 }
 
-func (h *handler) pools() *collection[neutron.LBPoolView] {
-	return &collection[neutron.LBPoolView]{
+func (h *handler) pools() *collection[*neutron.LBPoolView] {
+	return &collection[*neutron.LBPoolView]{
 		handler: h, name: "pool", plural: "pools", arg: "pool_", argPut: "pool_", tableOf: h.pool, ops: fixed(h.ops.Pools()),
 		drop: func(ctx context.Context, r *http.Request, id string) error {
 			return h.ops.DeletePool(ctx, caller(r), id)
@@ -216,11 +216,11 @@ func (h *handler) pools() *collection[neutron.LBPoolView] {
 	}
 }
 
-func (h *handler) members() *collection[neutron.LBMemberView] {
-	ops := func(r *http.Request) control.Operations[neutron.LBMemberView] {
+func (h *handler) members() *collection[*neutron.LBMemberView] {
+	ops := func(r *http.Request) control.Operations[*neutron.LBMemberView] {
 		return h.ops.Members(r.PathValue("pool"))
 	}
-	return &collection[neutron.LBMemberView]{
+	return &collection[*neutron.LBMemberView]{
 		handler: h, name: "member", plural: "members", arg: "member_", argPut: "member_", tableOf: h.member, ops: ops,
 		drop: func(ctx context.Context, r *http.Request, id string) error {
 			return ops(r).Delete(ctx, caller(r), id, nil)
@@ -228,9 +228,9 @@ func (h *handler) members() *collection[neutron.LBMemberView] {
 	}
 }
 
-func (h *handler) monitors() *collection[neutron.HealthMonitorView] {
+func (h *handler) monitors() *collection[*neutron.HealthMonitorView] {
 	ops := h.ops.HealthMonitors()
-	return &collection[neutron.HealthMonitorView]{
+	return &collection[*neutron.HealthMonitorView]{
 		handler: h, name: "healthmonitor", plural: "healthmonitors", arg: "health_monitor_", argPut: "health_monitor_", tableOf: h.monitor, ops: fixed(ops),
 		drop: func(ctx context.Context, r *http.Request, id string) error {
 			return ops.Delete(ctx, caller(r), id, nil)

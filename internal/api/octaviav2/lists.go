@@ -29,7 +29,7 @@ type sortKey struct {
 
 // row is an object of a list with what it is sorted by.
 type row[V any] struct {
-	object *V
+	object V
 	id     string
 }
 
@@ -70,7 +70,7 @@ func (c *collection[V]) list(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	rows = slices.DeleteFunc(rows, func(x row[V]) bool {
-		return slices.ContainsFunc(filters, func(passes func(*V) bool) bool { return !passes(x.object) })
+		return slices.ContainsFunc(filters, func(passes func(V) bool) bool { return !passes(x.object) })
 	})
 	full := p.limit > 0 && len(rows) >= p.limit
 	if full {
@@ -153,8 +153,8 @@ func invalidArguments() error {
 }
 
 // filters returns the tests that objects of a list have to pass.
-func (c *collection[V]) filters(r *http.Request, params url.Values) ([]func(*V) bool, error) {
-	var all []func(*V) bool
+func (c *collection[V]) filters(r *http.Request, params url.Values) ([]func(V) bool, error) {
+	var all []func(V) bool
 	for _, name := range slices.Sorted(mapsKeys(params)) {
 		values := params[name]
 		if slices.Contains(notFilters, name) {
@@ -162,7 +162,7 @@ func (c *collection[V]) filters(r *http.Request, params url.Values) ([]func(*V) 
 		}
 		if pass := tagFilter(name); pass != nil {
 			tags, want := c.column("tags").get, strings.Split(strings.Join(values, ","), ",")
-			all = append(all, func(o *V) bool { return pass(tags(o).([]string), want) })
+			all = append(all, func(o V) bool { return pass(tags(o).([]string), want) })
 			continue
 		}
 		col := c.column(name)
@@ -173,7 +173,7 @@ func (c *collection[V]) filters(r *http.Request, params url.Values) ([]func(*V) 
 			return nil, neutron.LBForbidden("get_" + c.name)
 		}
 		want := values[0]
-		all = append(all, func(o *V) bool { return equals(col.get(o), want) })
+		all = append(all, func(o V) bool { return equals(col.get(o), want) })
 	}
 	return all, nil
 }
@@ -203,7 +203,7 @@ func (c *collection[V]) column(name string) *column[V] {
 // sorting returns the order of a list: as asked for, then by age.
 func (c *collection[V]) sorting(keys []sortKey) (func(a, b row[V]) int, error) {
 	type order struct {
-		get  func(*V) any
+		get  func(V) any
 		desc bool
 	}
 	var orders []order
