@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"heddle/internal/cli"
 	"heddle/internal/demo"
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/filterlog"
 )
 
 // version is set by the build.
@@ -115,7 +117,8 @@ func newRoot() *cobra.Command {
 }
 
 // doctorChecks returns the checks of heddle doctor that other packages cannot make.
-func doctorChecks(server cli.Server, physical []string) []cli.Check {
+func doctorChecks(server cli.Server, agent cli.Agent) []cli.Check {
+	records := cmp.Or(agent.LogDir, filterlog.DefaultDir)
 	return slices.Concat([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
 		Run: func(context.Context) error { return datapath.Probe() },
@@ -124,5 +127,8 @@ func doctorChecks(server cli.Server, physical []string) []cli.Check {
 		Run: probeRules,
 	}, {
 		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
-	}, diskCheck(server), spaceCheck(server)}, physicalChecks(physical), xenChecks())
+	}, diskCheck(server), spaceCheck(server), {
+		Name: "records of filters' logs", For: "agent --log-dir", Fix: "make room on the disk of " + records + ", or name another directory with --log-dir",
+		Run: func(context.Context) error { return filterlog.CheckDir(records) },
+	}}, physicalChecks(agent.Physical), xenChecks())
 }

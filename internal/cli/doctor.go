@@ -31,6 +31,13 @@ type Server struct {
 	Cluster backend.Cluster
 }
 
+// Agent is a machine's agent: its physical networks, and the directory of its filters' logs,
+// "" for the default.
+type Agent struct {
+	Physical []string
+	LogDir   string
+}
+
 // finding is a Check's result as printed.
 type finding struct {
 	Check  string `json:"check"`
@@ -41,9 +48,10 @@ type finding struct {
 }
 
 // DoctorCommand returns the command that prints what this machine lacks. checks returns the checks
-// of other packages, for a machine with this server, and an agent with these physical networks.
-func DoctorCommand(checks func(server Server, physical []string) []Check) *cobra.Command {
+// of other packages, for a machine with this server and agent.
+func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 	var server Server
+	var agent Agent
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this machine lacks, and how to mend it",
@@ -58,14 +66,16 @@ func DoctorCommand(checks func(server Server, physical []string) []Check) *cobra
 	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "etcd-quota"} {
 		ofServer(f, name)
 	}
-	physical := f.StringSlice("physical", nil, "`NETWORK=INTERFACE` of heddle agent, if this machine has one; repeatable")
+	f.StringSliceVar(&agent.Physical, "physical", nil, "`NETWORK=INTERFACE` of heddle agent, if this machine has one; repeatable")
 	ofSections(f, "physical", "agent")
+	f.StringVar(&agent.LogDir, "log-dir", "", "`directory` of heddle agent's logs of security groups and firewalls; default that of the agent")
+	ofSections(f, "log-dir", "agent")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := complete(); err != nil {
 			return err
 		}
 		server.Cluster.Quota = *clusterQuotaMiB << 20
-		return diagnose(cmd, *format, append(machineChecks(), checks(server, *physical)...))
+		return diagnose(cmd, *format, append(machineChecks(), checks(server, agent)...))
 	}
 	return cmd
 }

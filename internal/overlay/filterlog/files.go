@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,18 +43,48 @@ func (w *Writer) write(e entry) {
 	err := w.tryWrite(&e)
 	if err == nil {
 		w.written.Add(1)
+		w.noteRecovery()
 		return
 	}
 	w.failed.Add(1)
+	w.lost++
+	w.lastFailure = w.opts.Now()
 	w.mu.Lock()
 	if s := w.shares[e.Log]; s != nil {
 		s.suppressed += e.suppressed + 1
 	}
 	w.mu.Unlock()
-	if now := w.opts.Now(); now.Sub(w.warned) >= warnEvery {
+	if now := w.lastFailure; now.Sub(w.warned) >= warnEvery {
 		w.warned = now
 		w.opts.Log.Warn("cannot write records of logs; packets go on", "log", e.Log, "err", err)
 	}
+}
+
+// noteRecovery logs that records are written again, once none has failed for a while: on a disk
+// that is nearly full some of them fit.
+func (w *Writer) noteRecovery() {
+	if w.lost == 0 || w.opts.Now().Sub(w.lastFailure) < soundAfter {
+		return
+	}
+	w.opts.Log.Info("records of logs are written again", "lost", w.lost)
+	w.lost, w.warned = 0, time.Time{}
+}
+
+// probeBytes is more than a disk that is full for records takes.
+const probeBytes = 64 << 10
+
+// CheckDir returns an error unless records can be written to a directory, which need not be there
+// yet.
+func CheckDir(dir string) error {
+	f, err := os.CreateTemp(dir, ".check-*")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, probeBytes))
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 func (w *Writer) tryWrite(e *entry) error {

@@ -29,6 +29,8 @@ const (
 	filesMost = 10       // of a log, with the one being written
 	openMost  = 64       // files open at once
 	warnEvery = time.Minute
+	// soundAfter is the time without a failure after which writing works again.
+	soundAfter = 10 * time.Second
 )
 
 // Options of a Writer.
@@ -75,7 +77,10 @@ type Writer struct {
 	written, overRate, noRoom, failed atomic.Uint64
 
 	files  map[string]*file // by name; of Run alone
-	warned time.Time
+	warned time.Time        // likewise, as is what follows
+
+	lost        int // records that were not written since writing worked
+	lastFailure time.Time
 }
 
 // entry is a record to be written.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -228,7 +229,7 @@ func TestReopen(t *testing.T) {
 }
 
 // TestDiskFull: with no space left records are left out, which is logged now and then, and there is
-// no half of a line; once there is space, records are written, and count those.
+// no half of a line; once there is space, records are written, and count those, as does the log.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -250,6 +251,12 @@ func TestDiskFull(t *testing.T) {
 	if n := strings.Count(w.report.String(), "cannot write records of logs"); n != 1 {
 		t.Errorf("%d warnings in a minute, want one\n%s", n, w.report.String())
 	}
+	if err := CheckDir(dir); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("check of a full disk: %v", err)
+	}
+	if strings.Contains(w.report.String(), "written again") {
+		t.Errorf("the disk is full, and the log says:\n%s", w.report.String())
+	}
 	if err := os.Truncate(filepath.Join(dir, "security_group", "x.log"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +265,22 @@ func TestDiskFull(t *testing.T) {
 	w.drain()
 	if got, want := w.read("x.log"), fmt.Sprintf(`"suppressed":%d}`, 100-lines); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
 		t.Errorf("got %q, want one line with %s", got, want)
+	}
+	if want := fmt.Sprintf(`msg="records of logs are written again" lost=%d`, 100-lines); strings.Count(w.report.String(), want) != 1 {
+		t.Errorf("the log has no line %s once:\n%s", want, w.report.String())
+	}
+	if err := os.Remove(filepath.Join(dir, "security_group", "x.log")); err != nil {
+		t.Fatal(err)
+	}
+	w.closeAll()
+	if err := CheckDir(dir); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("check of a disk of 16 KiB: %v", err)
+	}
+	if err := CheckDir(t.TempDir()); err != nil {
+		t.Errorf("check of a disk with room: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("the checks leave %v, %v", left, err)
 	}
 }
 
