@@ -14,6 +14,7 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
 )
 
 // balanced is a world with a subnet behind a router, and a load balancer on it.
@@ -230,6 +231,40 @@ func TestV1Balancing(t *testing.T) {
 	}
 	if d := cmp.Diff(before, w.dump()); d != "" {
 		t.Errorf("left in the store (+) or lost (-):\n%s", d)
+	}
+}
+
+// TestVIPKeepsItsMAC: a VIP that is made again at the same address has the MAC address that clients
+// have in their caches; others have others, and a MAC address that a port has is not given twice.
+func TestVIPKeepsItsMAC(t *testing.T) {
+	t.Parallel()
+	w := balancing(t)
+	balance := func(address string) (lb *neutron.LoadBalancerView, mac packet.MAC) {
+		lb = w.make(neutron.LoadBalancers, `{"vip_subnet_id":"`+w.lb.VIPSubnetID+`","vip_address":"`+address+`"}`).(*neutron.LoadBalancerView)
+		p, _ := schema.Ports.Peek(must2(w.db.View(t.Context())), lb.VIPPortID)
+		return lb, p.MACAddress
+	}
+	remove := func(lb *neutron.LoadBalancerView) {
+		t.Helper()
+		if err := w.remove(w.member, neutron.LoadBalancers, lb.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, mac := balance("10.0.0.77")
+	if q := w.bundle("load-balancer", first.ID).Ports[0]; q.PortMAC != mac {
+		t.Errorf("the router of the balancer answers with %v, its port has %v", q.PortMAC, mac)
+	}
+	remove(first)
+	again, same := balance("10.0.0.77")
+	other, another := balance("10.0.0.78")
+	if same != mac || another == mac {
+		t.Errorf("made again: %v, before %v; at another address: %v", same, mac, another)
+	}
+	remove(again)
+	remove(other)
+	w.make(neutron.Ports, `{"network_id":"`+w.lb.VIPNetworkID+`","mac_address":"`+mac.String()+`"}`)
+	if _, got := balance("10.0.0.77"); got == mac {
+		t.Errorf("a port and a VIP have the MAC address %v", mac)
 	}
 }
 

@@ -2,7 +2,10 @@ package control
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,19 +26,40 @@ type portEdit struct {
 
 // chooseMAC gives a new port the MAC address it asked for, or a free one.
 func (e portEdit) chooseMAC() (err error) {
-	taken := func(m packet.MAC) (bool, error) {
-		return schema.Ports.CountBy(e.tx, "mac", schema.PortMAC(e.p.NetworkID, m)) > 0, nil
-	}
 	m, asked := e.v["mac_address"].(packet.MAC)
 	if !asked {
-		e.p.MACAddress, err = addresses.MAC(e.p.NetworkID, taken, e.random)
+		e.p.MACAddress, err = addresses.MAC(e.p.NetworkID, e.takenMAC, e.random)
 		return err
 	}
-	if used, _ := taken(m); used {
+	if used, _ := e.takenMAC(m); used {
 		return conflict("MacAddressInUse", "Unable to complete operation for network %s. The mac address %s is in use.", e.p.NetworkID, m)
 	}
 	e.p.MACAddress = m
 	return nil
+}
+
+// takenMAC reports whether a port of the network has a MAC address.
+func (e portEdit) takenMAC(m packet.MAC) (bool, error) {
+	return schema.Ports.CountBy(e.tx, "mac", schema.PortMAC(e.p.NetworkID, m)) > 0, nil
+}
+
+// chooseVIPMAC gives the new port of a VIP the MAC address that follows from its network and
+// address, unless the request has one: a VIP that is made again at the same address keeps the MAC
+// address that clients have in their neighbour caches.
+func (e portEdit) chooseVIPMAC() (err error) {
+	_, asked := e.v["mac_address"].(packet.MAC)
+	if asked || e.p.DeviceOwner != ownerLoadBalancer && e.p.DeviceOwner != ownerVIP || len(e.p.FixedIPs) == 0 {
+		return nil
+	}
+	e.p.MACAddress, err = addresses.MAC(e.p.NetworkID, e.takenMAC, seeded(e.p.NetworkID+" "+e.p.FixedIPs[0].IPAddress.String()))
+	e.p.AllowedAddressPairs = pairs(e.v, e.p.MACAddress)
+	return err
+}
+
+// seeded returns random numbers that are the same for a seed each time.
+func seeded(seed string) addresses.Random {
+	sum := sha256.Sum256([]byte(seed))
+	return rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:])))
 }
 
 // changeMAC gives a port another MAC address, unless the present one is in use.

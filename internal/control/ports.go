@@ -38,7 +38,7 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	e, _ := portEdit{o, p, v}.withDeviceMAC()
 	e.applyDevice()
-	for _, choose := range []func() error{e.applyDNSName, func() error { return e.applyQoSPolicy(n) }, e.checkDevice, e.checkRemoteSite, e.chooseMAC, e.chooseGroups, e.newAddresses,
+	for _, choose := range []func() error{e.applyDNSName, func() error { return e.applyQoSPolicy(n) }, e.checkDevice, e.checkRemoteSite, e.chooseMAC, e.chooseGroups, e.newAddresses, e.chooseVIPMAC,
 		e.chooseTunnelKey, e.bind, func() error { return e.settleSegment("") }} {
 		if err := choose(); err != nil {
 			return nil, err
