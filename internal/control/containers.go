@@ -15,10 +15,11 @@ import (
 // keeps its tunnel key and its MAC address; a new one gets them here.
 func (o *operation) putContainer(b topology.Bundle) error {
 	id := b.ServiceContainers[0].ID
+	var old *topology.Bundle
 	var before map[string]topology.Port
-	old, err := schema.Bundles.Get(o.tx, schema.ContainerBundleID(id))
+	stored, err := schema.Bundles.Get(o.tx, schema.ContainerBundleID(id))
 	if err == nil {
-		before = portsByID(old.Bundle.Ports)
+		old, before = &stored.Bundle, portsByID(stored.Bundle.Ports)
 	} else if !errors.As(err, new(*records.NotFoundError)) {
 		return err
 	}
@@ -34,7 +35,7 @@ func (o *operation) putContainer(b topology.Bundle) error {
 	if err != nil && !errors.As(err, new(*records.NotFoundError)) {
 		return err
 	}
-	schema.BindContainer(&b, to)
+	schema.BindContainer(&b, old, to)
 	return o.putBundle(topology.ContainerOwner, id, b)
 }
 

@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"heddle/internal/control/translate"
@@ -39,15 +40,20 @@ func monitored(r records.Reader, p *neutron.LBPool) bool {
 }
 
 // healthOf returns the verdict on a member of a pool, nil if there is none: that of the host with
-// the container that checks it or, until that has one, the newest of any host.
+// the container that checks it or, until that has one, the newest of a host that had it before.
 func healthOf(r records.Reader, member string, p *neutron.LBPool) *topology.MemberHealth {
-	checker, _ := schema.ContainerBindings.Peek(r, containerOf(p))
+	container := containerOf(p)
+	checker, _ := schema.ContainerBindings.Peek(r, container)
+	var former []string
+	if b, ok := schema.Bundles.Peek(r, schema.ContainerBundleID(container)); ok {
+		former = b.Bundle.ServiceContainers[0].FormerHostIDs
+	}
 	var newest *topology.MemberHealth
 	for h := range schema.MemberHealths.By(r, "member", member) {
 		if checker != nil && h.HostID == checker.HostID {
 			return h
 		}
-		if newest == nil || h.Since.After(newest.Since) {
+		if slices.Contains(former, h.HostID) && (newest == nil || h.Since.After(newest.Since)) {
 			newest = h
 		}
 	}

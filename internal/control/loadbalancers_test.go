@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -89,22 +90,21 @@ func TestLoadBalancerBundles(t *testing.T) {
 	w.expect(err, "PortInUse: Unable to complete operation on port "+w.lb.VIPPortID+" for network "+w.tenant+". Port already has an attached device "+w.lb.ID+".")
 }
 
-// TestOperatingStatus: what hosts report of members counts up to the balancer, while a monitor asks
-// for it.
+// TestOperatingStatus: what the host that checks reports of members counts up to the balancer,
+// while a monitor asks for it; until there is one, what its former hosts have reported. What other
+// hosts report counts for nothing.
 func TestOperatingStatus(t *testing.T) {
 	t.Parallel()
 	w := balancing(t)
 	l := w.make(neutron.Listeners, `{"loadbalancer_id":"`+w.lb.ID+`","protocol":"TCP","protocol_port":80}`).(*neutron.ListenerView)
 	p := w.make(neutron.LBPools, `{"listener_id":"`+l.ID+`","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"}`).(*neutron.LBPoolView)
 	m1, m2 := w.memberOf(p.ID, "10.0.0.11", 80), w.memberOf(p.ID, "10.0.0.12", 80)
-	report := func(member, status string) {
-		_, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
-			return schema.MemberHealths.Put(tx, &topology.MemberHealth{HostID: "h1", MemberID: member, Status: status, Since: time.Unix(1, 0)})
+	reportOf := func(host, member, status string, since int64) {
+		w.edit(func(tx *records.Tx) error {
+			return schema.MemberHealths.Put(tx, &topology.MemberHealth{HostID: host, MemberID: member, Status: status, Since: time.Unix(since, 0)})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
+	report := func(member, status string) { reportOf("h1", member, status, 1) }
 	check := func(when string, want ...string) {
 		t.Helper()
 		lb, err := w.LoadBalancing().Tree(t.Context(), w.member, w.lb.ID)
@@ -122,10 +122,22 @@ func TestOperatingStatus(t *testing.T) {
 		}
 	}
 	container := translate.LBContainer(translate.LBRouter(w.lb.ID))
-	bind := func() {
+	bind := func(host string) { // as the scheduler does
 		w.edit(func(tx *records.Tx) error {
-			return schema.ContainerBindings.Put(tx, &topology.ContainerBinding{ContainerID: container, HostID: "h1"})
+			old, err := schema.Bundles.Get(tx, schema.ContainerBundleID(container))
+			if err != nil {
+				return err
+			}
+			b, to := *old, &topology.ContainerBinding{ContainerID: container, HostID: host}
+			b.Bundle.Ports = slices.Clone(b.Bundle.Ports)
+			schema.BindContainer(&b.Bundle, &old.Bundle, to)
+			return errors.Join(schema.Bundles.Put(tx, &b), schema.ContainerBindings.Put(tx, to))
 		})
+	}
+	unbind := func() {
+		if err := w.LoadBalancing().Failover(t.Context(), w.admin, w.lb.ID); err != nil {
+			t.Fatal(err)
+		}
 	}
 	why := func(when, want string) {
 		t.Helper()
@@ -143,13 +155,23 @@ func TestOperatingStatus(t *testing.T) {
 	report(m1.ID, topology.MemberInactive)
 	check("without a monitor", "ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR")
 	monitor := w.make(neutron.HealthMonitors, `{"pool_id":"`+p.ID+`","type":"TCP","delay":3,"timeout":2,"max_retries":2}`).(*neutron.HealthMonitorView)
+	check("by a host that never ran the container", "DEGRADED", "DEGRADED", "ONLINE", "NO_MONITOR", "NO_MONITOR")
+	bind("h2")
+	check("checked by another host", "ONLINE", "ONLINE", "ONLINE", "NO_MONITOR", "NO_MONITOR")
+	bind("h1")
+	reportOf("h2", m1.ID, topology.MemberActive, 2)
+	check("a former host says otherwise later", "ERROR", "ERROR", "ERROR", "ERROR", "NO_MONITOR")
+	bind("h3")
+	check("of two former hosts the newest", "ONLINE", "ONLINE", "ONLINE", "ONLINE", "NO_MONITOR")
+	w.edit(func(tx *records.Tx) error { return schema.MemberHealths.Delete(tx, "h2/"+m1.ID) })
+	unbind()
 	check("with one verdict", "ERROR", "ERROR", "ERROR", "ERROR", "NO_MONITOR")
 	report(m2.ID, topology.MemberActive)
 	check("with two", "DEGRADED", "DEGRADED", "DEGRADED", "ERROR", "ONLINE")
 	report(m1.ID, topology.MemberActive)
 	check("checked nowhere", "DEGRADED", "DEGRADED", "ONLINE", "ONLINE", "ONLINE")
 	why("checked nowhere", "no live host runs health checks")
-	bind()
+	bind("h1")
 	check("all up", "ONLINE", "ONLINE", "ONLINE", "ONLINE", "ONLINE")
 	why("all up", "")
 	w.putHost("h1", "one")

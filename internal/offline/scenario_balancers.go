@@ -403,7 +403,10 @@ func (s *scenario) addMonitor(n node, b *scenarioLB, pool string) error {
 	if !b.v1 {
 		return nil
 	}
-	return s.at(n, s.world.updateBalancing(typ, pool, object{n, map[string]any{"health_monitors": []any{id}}}))
+	if err := s.world.updateBalancing(typ, pool, object{n, map[string]any{"health_monitors": []any{id}}}); err != nil {
+		return s.at(n, err)
+	}
+	return s.ranBefore(translate.LBContainer(b.id), s.checkingHost(b))
 }
 
 // addBalancerV1 makes a pool of LBaaS v1 with its VIP.

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"net/netip"
+	"slices"
 
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -43,7 +44,7 @@ func (s *scenario) bindContainer(id string, host topology.Host, iface string) (p
 		to := &topology.ContainerBinding{ContainerID: id, HostID: host.ID, InterfaceName: iface}
 		b := *old
 		b.Bundle.Ports = append([]topology.Port(nil), b.Bundle.Ports...)
-		schema.BindContainer(&b.Bundle, to)
+		schema.BindContainer(&b.Bundle, &old.Bundle, to)
 		port = b.Bundle.Ports[0]
 		if err := schema.Bundles.Put(tx, &b); err != nil {
 			return err
@@ -51,6 +52,22 @@ func (s *scenario) bindContainer(id string, host topology.Host, iface string) (p
 		return schema.ContainerBindings.Put(tx, to)
 	})
 	return port, err
+}
+
+// ranBefore has the reports of a host count for a container that no host of the scenario runs.
+func (s *scenario) ranBefore(container, host string) error {
+	_, err := s.world.db.Update(s.world.ctx, func(tx *records.Tx) error {
+		old, err := schema.Bundles.Get(tx, schema.ContainerBundleID(container))
+		if err != nil {
+			return err
+		}
+		b := *old
+		c := b.Bundle.ServiceContainers[0]
+		c.FormerHostIDs = append(slices.Clone(c.FormerHostIDs), host)
+		b.Bundle.ServiceContainers = []topology.ServiceContainer{c}
+		return schema.Bundles.Put(tx, &b)
+	})
+	return err
 }
 
 // containerPort returns the router's port of a container, as it is now; nil if it is gone.

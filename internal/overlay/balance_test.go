@@ -37,7 +37,7 @@ type poolMember struct {
 
 // balancer makes the records of a load balancer on a router, which are not in the store yet.
 func (l *lab) balancer(router string, at netip.Addr, port uint16, machines ...*machine) *balanced {
-	b := &balanced{lab: l, lb: topology.LoadBalancer{ID: uuid.NewString(), RouterID: router, AdminStateUp: true},
+	b := &balanced{lab: l, lb: topology.LoadBalancer{ID: uuid.NewString(), RouterID: router, AdminStateUp: true, ServiceContainerID: uuid.NewString()},
 		monitor: topology.HealthMonitor{ID: uuid.NewString(), AdminStateUp: true, Type: topology.MonitorTCP, Delay: 5, Timeout: 5}}
 	b.pool = topology.Pool{ID: uuid.NewString(), LoadBalancerID: b.lb.ID, AdminStateUp: true, Protocol: topology.BalanceTCP, LBMethod: topology.MethodRoundRobin, HealthMonitorID: b.monitor.ID}
 	b.vip = topology.Vip{ID: uuid.NewString(), LoadBalancerID: b.lb.ID, PoolID: b.pool.ID, AdminStateUp: true, Address: at, Protocol: topology.BalanceTCP, ProtocolPort: port}
@@ -54,6 +54,11 @@ func (b *balanced) put() {
 	base := b.base
 	base.LoadBalancers = []topology.LoadBalancer{b.lb}
 	b.lab.put(topology.Owner{Kind: "load-balancer", ID: b.lb.ID}, &base)
+	checks := topology.ServiceContainer{ID: b.lb.ServiceContainerID}
+	for _, h := range b.lab.hosts { // none runs it: the reports of all count
+		checks.FormerHostIDs = append(checks.FormerHostIDs, h.id)
+	}
+	b.lab.put(topology.Owner{Kind: topology.ContainerOwner, ID: checks.ID}, &topology.Bundle{ServiceContainers: []topology.ServiceContainer{checks}})
 	b.lab.put(topology.Owner{Kind: "health-monitor", ID: b.monitor.ID}, &topology.Bundle{HealthMonitors: []topology.HealthMonitor{b.monitor}})
 	b.lab.put(topology.Owner{Kind: "pool", ID: b.pool.ID}, &topology.Bundle{Pools: []topology.Pool{b.pool}})
 	b.lab.put(topology.Owner{Kind: "listener", ID: b.vip.ID}, &topology.Bundle{Vips: []topology.Vip{b.vip}})

@@ -120,7 +120,7 @@ func TestBalancerHealth(t *testing.T) {
 	l.wait("the container to run there", func() bool { return b.state(next).Status == topology.ContainerRunning })
 	for _, m := range []string{m1, m2} {
 		l.wait("a verdict of the next host", func() bool {
-			s := next.agent.health.status(m)
+			s := next.agent.health.status(m, []string{host.id})
 			return s != ""
 		})
 	}

@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,9 +98,9 @@ func (v *verdicts) set(container string, now plan.Verdict) {
 	v.opts.Log.Info("health of a pool's member", "member", now.MemberID, "status", now.Status)
 }
 
-// status returns the last verdict about a member, of this host or of the one that has checked it
-// before; "" for none.
-func (v *verdicts) status(member string) string {
+// status returns the last verdict about a member, of this host or of the former hosts of its
+// container; "" for none.
+func (v *verdicts) status(member string, former []string) string {
 	v.mu.Lock()
 	own := v.members[member]
 	v.mu.Unlock()
@@ -108,11 +109,18 @@ func (v *verdicts) status(member string) string {
 	}
 	var newest topology.MemberHealth
 	for h := range schema.MemberHealths.By(records.Over(v.opts.Objects.Snapshot()), "member", member) {
-		if newest.Status == "" || h.Since.After(newest.Since) {
+		if slices.Contains(former, h.HostID) && (newest.Status == "" || h.Since.After(newest.Since)) {
 			newest = *h
 		}
 	}
 	return newest.Status
+}
+
+// has reports whether this host has a verdict about a member.
+func (v *verdicts) has(member string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.members[member] != nil
 }
 
 // lacks reports whether a member that a container checks has no current verdict.

@@ -96,8 +96,8 @@ func TestHealthByHAProxy(t *testing.T) {
 	host.stop()
 	l.wait("the other host to have the container", func() bool { return b.place() == other })
 	l.wait("the container to run there", func() bool { return b.state(other).Status == topology.ContainerRunning })
-	l.wait("a verdict of the other host", func() bool { return other.agent.health.status(closed) == topology.MemberInactive })
-	l.wait("a verdict about the other member", func() bool { return other.agent.health.status(up) == topology.MemberActive })
+	l.wait("a verdict of the other host", func() bool { return other.agent.health.status(closed, nil) == topology.MemberInactive })
+	l.wait("a verdict about the other member", func() bool { return other.agent.health.status(up, nil) == topology.MemberActive })
 	l.wait("the verdicts of the lost host to end", func() bool { return schema.MemberHealths.CountBy(l.now(), "member", up) == 1 })
 	if seen := downs(); seen[topology.MemberActive] || seen[""] {
 		t.Errorf("while the container moved, a member that is down was %v", seen)

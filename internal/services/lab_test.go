@@ -245,7 +245,7 @@ func (l *lab) balancer(monitor topology.HealthMonitor) *balancer {
 			PortAddress: netip.MustParseAddr("169.254.0.1"), PortSubnet: []netip.Prefix{netip.MustParsePrefix("169.254.0.1/30")}}},
 		Routes: []topology.Route{{ID: uuid.NewString(), SrcSubnet: anywhere, DstSubnet: netip.MustParsePrefix("169.254.0.0/30"), NextHop: topology.HopPort, NextHopPortID: b.port, Weight: 100}},
 	}
-	schema.BindContainer(c, nil)
+	schema.BindContainer(c, nil, nil)
 	l.put(topology.ContainerOwner, b.container, c)
 	return b
 }
@@ -284,7 +284,7 @@ func (b *balancer) add(at netip.Addr, port uint16) string {
 func (b *balancer) write() {
 	b.lab.t.Helper()
 	b.lab.put("pool", b.pool.ID, &topology.Bundle{
-		LoadBalancers: []topology.LoadBalancer{{ID: b.id, RouterID: b.router, AdminStateUp: true}},
+		LoadBalancers: []topology.LoadBalancer{{ID: b.id, RouterID: b.router, AdminStateUp: true, ServiceContainerID: b.container}},
 		Pools:         []topology.Pool{b.pool}, HealthMonitors: []topology.HealthMonitor{b.monitor}, PoolMembers: b.members,
 	})
 }

@@ -22,6 +22,7 @@ import (
 type probes struct {
 	ns        *hostnet.Namespace
 	health    *verdicts
+	known     func(member string) string // the last verdict about a member, "" for none
 	sight     *sight
 	container string
 	running   map[string]*probe // by member; of the container's goroutine
@@ -35,8 +36,8 @@ type probe struct {
 	done   sync.WaitGroup
 }
 
-func newProbes(ns *hostnet.Namespace, health *verdicts, sight *sight, container string) *probes {
-	return &probes{ns: ns, health: health, sight: sight, container: container, running: map[string]*probe{}}
+func newProbes(ns *hostnet.Namespace, health *verdicts, known func(string) string, sight *sight, container string) *probes {
+	return &probes{ns: ns, health: health, known: known, sight: sight, container: container, running: map[string]*probe{}}
 }
 
 // set makes the checks those of a container.
@@ -82,7 +83,7 @@ func (p *probes) start(ctx context.Context, pool plan.Pool, m topology.PoolMembe
 	ctx, cancel := context.WithCancel(ctx)
 	one := &probe{pool: pool, member: m, cancel: cancel}
 	one.done.Go(func() {
-		counter := plan.NewCounter(pool.Fall(), pool.Rise(), p.health.status(m.ID))
+		counter := plan.NewCounter(pool.Fall(), pool.Rise(), p.known(m.ID))
 		tick := time.NewTicker(time.Duration(pool.Monitor.Delay) * time.Second)
 		defer tick.Stop()
 		for {

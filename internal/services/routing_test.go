@@ -86,7 +86,7 @@ func (l *lab) speakingRouter() *speakingRouter {
 			{ID: uuid.NewString(), SrcSubnet: anywhere, DstSubnet: netip.MustParsePrefix("169.254.0.4/30"), NextHop: topology.HopPort, NextHopPortID: r.port, Weight: 100},
 			{ID: uuid.NewString(), SrcSubnet: anywhere, DstSubnet: netip.MustParsePrefix(speakerAddress + "/31"), NextHop: topology.HopPort, NextHopPortID: r.port, Weight: 100}},
 	}
-	schema.BindContainer(c, nil)
+	schema.BindContainer(c, nil, nil)
 	l.put(topology.ContainerOwner, r.container, c)
 	r.speaker = topology.BgpSpeaker{RouterID: r.id, ContainerID: r.container, ASNumber: 64512, Identifier: netip.MustParseAddr(speakerAddress),
 		Announced: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},

@@ -111,12 +111,13 @@ func (r *runner) serve(ctx context.Context) error {
 	if c.Kind == topology.ContainerBGP {
 		return r.serveRouting(ctx, ns, net)
 	}
-	h, err := openHAProxy(&r.agent.opts, r.dir, ns, r.agent.health.status, r.agent.sight)
+	known := func(member string) string { return r.agent.health.status(member, c.FormerHosts) }
+	h, err := openHAProxy(&r.agent.opts, r.dir, ns, known, r.agent.sight)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	probes := newProbes(ns, r.agent.health, r.agent.sight, c.ID)
+	probes := newProbes(ns, r.agent.health, known, r.agent.sight, c.ID)
 	defer probes.stop()
 	return r.loop(ctx, net, h, probes)
 }

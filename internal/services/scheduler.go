@@ -337,7 +337,7 @@ func rebind(tx *records.Tx, old *schema.Bundle, from, host string) error {
 	}
 	b := *old
 	b.Bundle.Ports = append([]topology.Port(nil), b.Bundle.Ports...)
-	schema.BindContainer(&b.Bundle, to)
+	schema.BindContainer(&b.Bundle, &old.Bundle, to)
 	if err := schema.Bundles.Put(tx, &b); err != nil {
 		return err
 	}

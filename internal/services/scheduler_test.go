@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -119,6 +121,15 @@ func (s *site) waitAt(id, host string) {
 	}
 }
 
+// wantFormer checks the former hosts of a container, the last one first.
+func (s *site) wantFormer(id string, hosts ...string) {
+	s.t.Helper()
+	b, _ := schema.Bundles.Peek(records.Over(s.objects.Snapshot()), schema.ContainerBundleID(id))
+	if got := b.Bundle.ServiceContainers[0].FormerHostIDs; !slices.Equal(got, hosts) {
+		s.t.Errorf("container %s has the former hosts %v, want %v", id, got, hosts)
+	}
+}
+
 // TestScheduler: containers get hosts, stay, move when their host is lost, and wait when there is
 // none; whichever server schedules.
 func TestScheduler(t *testing.T) {
@@ -151,6 +162,8 @@ func TestScheduler(t *testing.T) {
 	}
 	s.waitAt("1", "c")
 	s.waitAt("22", "c")
+	s.wantFormer("1", "b", "a")
+	s.wantFormer("22", "b")
 	if moves := first.moves + second.moves; moves < 6 {
 		t.Errorf("%d moves are counted, want 6 at least", moves)
 	}
@@ -221,8 +234,30 @@ func TestSchedulerWithoutHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waitAt("1", "")
+	s.wantFormer("1", "a")
 	s.host("b")
 	s.waitAt("1", "b")
+	s.wantFormer("1", "a")
+}
+
+// TestFormerHosts: the latest hosts of a container count, each once, and no more than a few.
+func TestFormerHosts(t *testing.T) {
+	b := topology.Bundle{ServiceContainers: []topology.ServiceContainer{{ID: "1"}}, Ports: []topology.Port{{ID: "p"}}}
+	for _, x := range []struct{ host, former string }{
+		{"a", ""}, {"a", ""}, {"", "a"}, {"b", "a"}, {"a", "b a"}, {"c", "a b"}, {"d", "c a b"}, {"e", "d c a b"}, {"f", "e d c a"}, {"", "f e d c"},
+	} {
+		var to *topology.ContainerBinding
+		if x.host != "" {
+			to = &topology.ContainerBinding{ContainerID: "1", HostID: x.host}
+		}
+		now := b
+		now.Ports = slices.Clone(b.Ports)
+		schema.BindContainer(&now, &b, to)
+		if got := strings.Join(now.ServiceContainers[0].FormerHostIDs, " "); got != x.former || now.Ports[0].HostID != x.host {
+			t.Errorf("bound to %q: former hosts %q, want %q, port at %q", x.host, got, x.former, now.Ports[0].HostID)
+		}
+		b = now
+	}
 }
 
 // TestSchedulerLimit: a container for which there was no room gets a host when another goes.

@@ -151,7 +151,13 @@ type ServiceContainer struct {
 	// ServiceGroupID is the ServiceContainerGroup in the same bundle that restricts its hosts, ""
 	// for none.
 	ServiceGroupID string `json:"serviceGroupId,omitempty"`
+	// FormerHostIDs are the hosts that it was bound to before, the last one first, at most
+	// MaxFormerHosts. Their reports count until its host has reported.
+	FormerHostIDs []string `json:"formerHostIds,omitempty"`
 }
+
+// MaxFormerHosts bounds the former hosts of a service container that count.
+const MaxFormerHosts = 4
 
 // ServiceContainerGroup is a group of containers that the same hosts may run.
 type ServiceContainerGroup struct {

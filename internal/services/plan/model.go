@@ -23,8 +23,11 @@ type Container struct {
 	Gateway   netip.Addr   // the router's address on the link
 	// Addresses are further ones of the container, from which it checks or speaks BGP; in order.
 	Addresses []netip.Addr
-	Pools     []Pool   // whose members are checked, by id
-	Speaker   *Speaker // of a container that speaks BGP; nil while the router has no speaker
+	Pools     []Pool // whose members are checked, by id
+	// FormerHosts are those that ran the container before: what they have found of members counts
+	// until this host has found something.
+	FormerHosts []string
+	Speaker     *Speaker // of a container that speaks BGP; nil while the router has no speaker
 }
 
 // Pool is a pool with a monitor that checks its members.
@@ -35,10 +38,14 @@ type Pool struct {
 	Members []topology.PoolMember // that are checked, by id
 }
 
+// longestHold bounds Hold: monitors of earlier versions have delays of up to 68 years.
+const longestHold = 30 * 24 * time.Hour
+
 // Hold returns the time for which the last verdicts about the pool's members count when nothing is
 // known any more (services §5.5).
 func (p *Pool) Hold() time.Duration {
-	return 3 * time.Duration(p.Monitor.Delay*p.Fall()+p.Monitor.Timeout) * time.Second
+	seconds := 3 * (int64(p.Monitor.Delay)*int64(p.Fall()) + int64(p.Monitor.Timeout))
+	return time.Duration(min(seconds, int64(longestHold/time.Second))) * time.Second
 }
 
 // LongestCheck returns the time after which each check of the container's members is over.
@@ -195,7 +202,7 @@ func newContainer(c *topology.ServiceContainer, p *topology.Port) Container {
 		ID: c.ID, Kind: c.ServiceType, PortID: p.ID, Interface: p.InterfaceName,
 		Namespace: NamespacePrefix(c.ServiceType) + c.ID[:min(len(c.ID), 11)],
 		MAC:       topology.ContainerMAC(p.PortMAC),
-		Address:   netip.PrefixFrom(p.PortAddress.Next(), bits), Gateway: p.PortAddress,
+		Address:   netip.PrefixFrom(p.PortAddress.Next(), bits), Gateway: p.PortAddress, FormerHosts: c.FormerHostIDs,
 	}
 }
 

@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"slices"
+
 	"heddle/internal/store/records"
 	"heddle/internal/topology"
 )
@@ -23,8 +25,11 @@ func RouterBGPBundleID(routerID string) string {
 }
 
 // BindContainer makes the ports of a service container's bundle lead to it, and binds them to the
-// host in its binding, nil for none.
-func BindContainer(b *topology.Bundle, to *topology.ContainerBinding) {
+// host in its binding, nil for none. The host of the bundle that b replaces, nil for none, becomes
+// a former one if it is another.
+func BindContainer(b, old *topology.Bundle, to *topology.ContainerBinding) {
+	b.ServiceContainers = slices.Clone(b.ServiceContainers) // readers may have those of old
+	b.ServiceContainers[0].FormerHostIDs = formerHosts(old, to)
 	for i := range b.Ports {
 		p := &b.Ports[i]
 		p.ServiceContainerID = b.ServiceContainers[0].ID
@@ -33,6 +38,25 @@ func BindContainer(b *topology.Bundle, to *topology.ContainerBinding) {
 			p.HostID, p.InterfaceName = to.HostID, to.InterfaceName
 		}
 	}
+}
+
+// formerHosts returns the former hosts of a container whose bundle old was, nil for none, and that
+// is bound to a host now, nil for none.
+func formerHosts(old *topology.Bundle, to *topology.ContainerBinding) []string {
+	if old == nil || len(old.ServiceContainers) == 0 || len(old.Ports) == 0 {
+		return nil
+	}
+	former, last := old.ServiceContainers[0].FormerHostIDs, old.Ports[0].HostID
+	if last == "" || to != nil && to.HostID == last {
+		return former
+	}
+	all := []string{last}
+	for _, host := range former {
+		if host != last && len(all) < topology.MaxFormerHosts {
+			all = append(all, host)
+		}
+	}
+	return all
 }
 
 func containerKeys(b *Bundle) (keys []string) {

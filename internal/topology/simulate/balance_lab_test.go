@@ -52,7 +52,8 @@ func (l *lab) service(s service) (affected []string) {
 	if s.udp {
 		proto = topology.BalanceUDP
 	}
-	affected = l.Apply(owner("load-balancer", lb), &topology.Bundle{LoadBalancers: []topology.LoadBalancer{{ID: lb, RouterID: s.router, AdminStateUp: true}}})
+	affected = l.Apply(owner("load-balancer", lb), &topology.Bundle{LoadBalancers: []topology.LoadBalancer{{ID: lb, RouterID: s.router, AdminStateUp: true, ServiceContainerID: "c"}}})
+	l.checkedAt("h1")
 	p := s.pool
 	p.ID, p.LoadBalancerID, p.AdminStateUp, p.Protocol = "pool-"+s.id, lb, true, proto
 	if s.monitored {
@@ -83,6 +84,13 @@ func (l *lab) member(service string, b backend) []string {
 }
 
 func (l *lab) remove(kind, id string) []string { return l.Apply(owner(kind, id), nil) }
+
+// checkedAt gives the container "c", which checks all members, a host.
+func (l *lab) checkedAt(host string, former ...string) []string {
+	return l.Apply(owner(topology.ContainerOwner, "c"), &topology.Bundle{
+		ServiceContainers: []topology.ServiceContainer{{ID: "c", PortID: "hc", FormerHostIDs: former}},
+		Ports:             []topology.Port{{ID: "hc", RouterID: "r", HostID: host, ServiceContainerID: "c"}}})
+}
 
 // health reports a member's status.
 func (l *lab) health(id, status string) []string {
@@ -132,7 +140,7 @@ func (l *lab) balancer2(id, network string, n int, at, gateway netip.Addr, subne
 		Neighbours: []topology.NeighbourEntry{{NetworkID: network, IP: at, MAC: routerMAC(n)}},
 	})
 	l.Apply(owner("load-balancer", "lb-"+r), &topology.Bundle{
-		LoadBalancers: []topology.LoadBalancer{{ID: "lb-" + r, RouterID: r, AdminStateUp: true}},
+		LoadBalancers: []topology.LoadBalancer{{ID: "lb-" + r, RouterID: r, AdminStateUp: true, ServiceContainerID: "c"}},
 		Routers:       []topology.Router{{ID: r, AdminStateUp: true, InboundFilterID: r + "/in", OutboundFilterID: r + "/out"}},
 		Ports: []topology.Port{{ID: q, RouterID: r, AdminStateUp: true, PeerID: "b-" + id, PortAddress: at,
 			PortSubnet: []netip.Prefix{netip.PrefixFrom(at, subnet.Bits())}, PortMAC: routerMAC(n)}},

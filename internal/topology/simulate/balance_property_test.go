@@ -18,7 +18,7 @@ import (
 // The pools of balanced worlds: routed worlds with a load balancer on router r, or two.
 var (
 	balancedOwners = []topology.Owner{{Kind: "base", ID: "0"}, {Kind: "listener", ID: "1"}, {Kind: "listener", ID: "2"}, {Kind: "load-balancer", ID: "1"}, {Kind: "member", ID: "1"},
-		{Kind: "member", ID: "2"}, {Kind: "pool", ID: "1"}}
+		{Kind: "member", ID: "2"}, {Kind: "pool", ID: "1"}, {Kind: topology.ContainerOwner, ID: "c"}}
 	balancedIDs  = []string{"1", "2"}
 	balancedVIPs = []netip.Addr{ip("10.0.0.100"), ip("10.0.1.100")}
 )
@@ -30,7 +30,7 @@ func balancedWorld(t *rapid.T) *World {
 		return topology.PoolMember{ID: id, PoolID: "1", AdminStateUp: true, Status: topology.MemberMonitored, Address: at, ProtocolPort: 80, Weight: 1}
 	}
 	b := &topology.Bundle{
-		LoadBalancers:  []topology.LoadBalancer{{ID: "1", RouterID: "r", AdminStateUp: true}},
+		LoadBalancers:  []topology.LoadBalancer{{ID: "1", RouterID: "r", AdminStateUp: true, ServiceContainerID: "c"}},
 		HealthMonitors: []topology.HealthMonitor{{ID: "1", AdminStateUp: true}},
 		Pools:          []topology.Pool{{ID: "1", LoadBalancerID: "1", AdminStateUp: true, Protocol: topology.BalanceTCP, HealthMonitorID: "1"}},
 		PoolMembers:    []topology.PoolMember{record("1", routedAddrs[2]), record("2", routedAddrs[3])},
@@ -58,7 +58,7 @@ func genBalancedBundle() *rapid.Generator[*topology.Bundle] {
 		}
 		persistence := rapid.SampledFrom([]string{"", "", topology.PersistSourceIP})
 		if up("lb") {
-			b.LoadBalancers = append(b.LoadBalancers, topology.LoadBalancer{ID: id.Draw(t, "lb id"), RouterID: rapid.SampledFrom([]string{"r", "r", "s"}).Draw(t, "router"), AdminStateUp: up("lb up")})
+			b.LoadBalancers = append(b.LoadBalancers, topology.LoadBalancer{ID: id.Draw(t, "lb id"), RouterID: rapid.SampledFrom([]string{"r", "r", "s"}).Draw(t, "router"), AdminStateUp: up("lb up"), ServiceContainerID: rapid.SampledFrom([]string{"", "c"}).Draw(t, "container")})
 		}
 		if up("monitor") {
 			b.HealthMonitors = append(b.HealthMonitors, topology.HealthMonitor{ID: id.Draw(t, "monitor id"), AdminStateUp: true})
@@ -90,7 +90,7 @@ func genBalancedBundle() *rapid.Generator[*topology.Bundle] {
 func genBalancedChange() *rapid.Generator[change] {
 	return rapid.Custom(func(t *rapid.T) change {
 		o := rapid.SampledFrom(balancedOwners[1:]).Draw(t, "owner")
-		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		switch rapid.IntRange(0, 6).Draw(t, "kind") {
 		case 0:
 			return change{fmt.Sprintf("%v gone", o), func(w *World) []string { return w.Apply(o, nil) }}
 		case 1, 2:
@@ -101,6 +101,10 @@ func genBalancedChange() *rapid.Generator[change] {
 					Since: time.Unix(rapid.Int64Range(0, 3).Draw(t, "since"), 0)}
 			}
 			return change{fmt.Sprintf("health %s by %s %+v", id, host, h), func(w *World) []string { return w.ApplyMemberHealth(host, id, h) }}
+		case 3:
+			b := &topology.Bundle{ServiceContainers: []topology.ServiceContainer{{ID: "c", FormerHostIDs: rapid.SampledFrom([][]string{nil, {"h1"}, {"h2", "h1"}}).Draw(t, "former")}},
+				Ports: []topology.Port{{ID: "hc", HostID: rapid.SampledFrom([]string{"", "h1", "h2"}).Draw(t, "host of container")}}}
+			return change{fmt.Sprintf("container %+v", *b), func(w *World) []string { return w.Apply(topology.Owner{Kind: topology.ContainerOwner, ID: "c"}, b) }}
 		}
 		b := genBalancedBundle().Draw(t, "bundle")
 		return change{fmt.Sprintf("%v %+v", o, *b), func(w *World) []string { return w.Apply(o, b) }}

@@ -399,15 +399,11 @@ func TestDroppedConnectionIsNotBound(t *testing.T) {
 }
 
 // TestVerdictOfTheCheckingHost: the verdict of the host with the container counts, whatever others
-// say later; until it has one, the newest does.
+// say later; until it has one, the newest of its former hosts does. That of a host which never had
+// the container counts never.
 func TestVerdictOfTheCheckingHost(t *testing.T) {
 	t.Parallel()
 	l := balanced1(service{monitored: true, members: []backend{memberX}})
-	l.Apply(owner("load-balancer", "lb-r"), &topology.Bundle{LoadBalancers: []topology.LoadBalancer{{ID: "lb-r", RouterID: "r", AdminStateUp: true, ServiceContainerID: "c"}}})
-	at := func(host string) []string {
-		p := topology.Port{ID: "hc", RouterID: "r", HostID: host, ServiceContainerID: "c"}
-		return l.Apply(owner(topology.ContainerOwner, "c"), &topology.Bundle{ServiceContainers: []topology.ServiceContainer{{ID: "c", PortID: "hc"}}, Ports: []topology.Port{p}})
-	}
 	says := func(host, status string, seconds int) []string {
 		return l.ApplyMemberHealth(host, "x", &topology.MemberHealth{MemberID: "x", HostID: host, Status: status, Since: time.Unix(int64(seconds), 0)})
 	}
@@ -419,23 +415,34 @@ func TestVerdictOfTheCheckingHost(t *testing.T) {
 			t.Errorf("%s: the member is chosen: %v, want %v\n%s", when, m == "x", up, walk(d))
 		}
 	}
-	at("h1")
+	l.checkedAt("")
+	says("h4", topology.MemberInactive, 9)
+	want("never checked, and down by a host without the container", true)
+	l.checkedAt("h1")
+	want("not checked yet", true)
 	says("h1", topology.MemberInactive, 1)
 	want("checked by its host", false)
-	if affected := at("h2"); len(affected) > 0 && slices.Contains(affected, "v-s") {
+	if affected := l.checkedAt("h2", "h1"); slices.Contains(affected, "v-s") {
 		t.Error("a container that moves changes decisions before its new host has a verdict")
 	}
 	want("the next host has no verdict yet", false)
+	says("h3", topology.MemberActive, 2)
+	want("a host without the container has another verdict", false)
+	l.checkedAt("", "h2", "h1")
+	want("no host has the container", false)
+	l.checkedAt("h2", "h1")
 	says("h2", topology.MemberActive, 2)
 	want("the next host has found it up", true)
 	if affected := says("h1", topology.MemberInactive, 3); slices.Contains(affected, "v-s") {
-		t.Error("the host without the container changes decisions")
+		t.Error("the former host changes decisions")
 	}
-	want("the host without the container has another verdict", true)
-	if affected := at("h1"); !slices.Contains(affected, "v-s") {
+	want("the former host has another verdict", true)
+	if affected := l.checkedAt("h1", "h2"); !slices.Contains(affected, "v-s") {
 		t.Error("a container that moves to a host with another verdict changes no decision")
 	}
 	want("the container is back", false)
 	l.ApplyMemberHealth("h1", "x", nil)
 	want("the verdict of the host is withdrawn", true)
+	l.ApplyMemberHealth("h2", "x", nil)
+	want("nothing is known but what a host without the container says", true)
 }

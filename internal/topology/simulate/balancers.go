@@ -19,7 +19,7 @@ type balancing struct {
 	members   map[string]*member
 	vips      map[string]*vip
 	monitors  map[string]*monitor
-	checkers  map[string]string // hosts by the service containers that they run
+	checkers  map[string]checkers // by service container; none without hosts
 }
 
 func newBalancing() balancing {
@@ -29,7 +29,7 @@ func newBalancing() balancing {
 		members:   map[string]*member{},
 		vips:      map[string]*vip{},
 		monitors:  map[string]*monitor{},
-		checkers:  map[string]string{},
+		checkers:  map[string]checkers{},
 	}
 }
 
@@ -56,17 +56,23 @@ func (e endpoint) tag(balancer string) string {
 // balancer is a load balancer.
 type balancer struct {
 	object
-	claims claims[topology.LoadBalancer]
-	def    *topology.LoadBalancer // nil while it is only referred to
-	router *router
-	// checker is the host that runs its container, "" for none: of several hosts' verdicts that
-	// host's count.
-	checker string
+	claims   claims[topology.LoadBalancer]
+	def      *topology.LoadBalancer // nil while it is only referred to
+	router   *router
+	checkers checkers // the hosts whose verdicts about its members count
 
 	pools   []*pool               // by id
 	vips    map[endpoint][]*vip   // by id; the first that is up counts
 	members map[endpoint]int      // counted in all pools
 	ports   map[endpoint][]uint16 // of VIPs in order, by their endpoint without the port
+}
+
+// checkers are the hosts whose verdicts count: the one that runs the service container, "" for
+// none, and until that has a verdict those that ran it before. A verdict of any other host may be
+// forged.
+type checkers struct {
+	host   string
+	former []string
 }
 
 // pool is a set of members.
@@ -128,7 +134,7 @@ func compareID[P placed](o P, id string) int { return cmp.Compare(o.head().id, i
 // applyBalancers applies load balancers with their pools, members, VIPs and monitors.
 func (w *World) applyBalancers(owner topology.Owner, old, b *topology.Bundle) {
 	if owner.Kind == topology.ContainerOwner {
-		w.followChecker(owner.ID, b)
+		w.followCheckers(owner.ID, b)
 	}
 	changes(old.LoadBalancers, b.LoadBalancers, func(l *topology.LoadBalancer) string { return l.ID }, func(id string, _, after *topology.LoadBalancer) {
 		w.linkBalancer(define(w.balancers, id, func(l *balancer) *claims[topology.LoadBalancer] { return &l.claims }, owner, after))
@@ -147,44 +153,49 @@ func (w *World) applyBalancers(owner topology.Owner, old, b *topology.Bundle) {
 	})
 }
 
-// followChecker notes the host of a service container, by the container's port.
-func (w *World) followChecker(container string, b *topology.Bundle) {
-	host := ""
+// followCheckers notes the hosts of a service container, the present one by the container's port.
+func (w *World) followCheckers(container string, b *topology.Bundle) {
+	var now checkers
 	if len(b.Ports) > 0 {
-		host = b.Ports[0].HostID
+		now.host = b.Ports[0].HostID
 	}
-	if w.checkers[container] == host {
+	if len(b.ServiceContainers) > 0 {
+		now.former = b.ServiceContainers[0].FormerHostIDs
+	}
+	if now.equal(w.checkers[container]) {
 		return
 	}
-	if w.checkers[container] = host; host == "" {
+	if w.checkers[container] = now; now.equal(checkers{}) {
 		delete(w.checkers, container)
 	}
 	for _, l := range w.balancers {
 		if l.def != nil && l.def.ServiceContainerID == container {
-			w.setChecker(l)
+			w.setCheckers(l)
 		}
 	}
 }
 
-// setChecker has the verdicts of a load balancer's container count.
-func (w *World) setChecker(b *balancer) {
-	host := ""
+func (c checkers) equal(other checkers) bool {
+	return c.host == other.host && slices.Equal(c.former, other.former)
+}
+
+// setCheckers has the verdicts of a load balancer's container count.
+func (w *World) setCheckers(b *balancer) {
+	var now checkers
 	if b.def != nil {
-		host = w.checkers[b.def.ServiceContainerID]
+		now = w.checkers[b.def.ServiceContainerID]
 	}
-	if host == b.checker {
+	if now.equal(b.checkers) {
 		return
 	}
 	var all []*member
 	var before []string
 	for _, p := range b.pools {
 		for _, m := range p.members {
-			if len(m.health) > 1 { // else the only one counts
-				all, before = append(all, m), append(before, m.reported())
-			}
+			all, before = append(all, m), append(before, m.reported())
 		}
 	}
-	b.checker = host
+	b.checkers = now
 	for i, m := range all {
 		if m.reported() != before[i] {
 			w.touchMember(m)
@@ -199,7 +210,7 @@ func (w *World) linkBalancer(b *balancer) {
 		return
 	}
 	b.def, b.router = def, nil
-	w.setChecker(b)
+	w.setCheckers(b)
 	if def != nil && def.RouterID != "" {
 		b.router = hold(w.routers, def.RouterID)
 		b.router.balancers = insertByID(b.router.balancers, b)
@@ -349,8 +360,8 @@ func (w *World) linkMember(m *member) {
 }
 
 // ApplyMemberHealth enters what a host reports of a member's health, nil when it reports nothing
-// any more, and returns what decisions rest on that may change. Of several hosts' reports that of
-// the host with the container counts or, if it has none yet, the newest. The world keeps h.
+// any more, and returns what decisions rest on that may change. The report of the host with the
+// container counts or, if there is none yet, the newest of its former hosts. The world keeps h.
 func (w *World) ApplyMemberHealth(hostID, memberID string, h *topology.MemberHealth) (affected []string) {
 	w.begin()
 	m := hold(w.members, memberID)
@@ -373,19 +384,19 @@ func (w *World) ApplyMemberHealth(hostID, memberID string, h *topology.MemberHea
 	return w.end()
 }
 
-// reported returns the status that the host with the container reports, or else the newest that any
-// host does, "" for none: what another host has found counts until the next one knows.
+// reported returns the status that the host with the container reports, or else the newest that a
+// former one does, "" for none: what the last host has found counts until the next one knows.
 func (m *member) reported() (status string) {
-	checker := ""
-	if m.pool != nil && m.pool.balancer != nil {
-		checker = m.pool.balancer.checker
+	if m.pool == nil || m.pool.balancer == nil {
+		return ""
 	}
+	by := &m.pool.balancer.checkers
 	var newest *topology.MemberHealth
 	for _, h := range m.health {
-		if h.HostID == checker {
+		if h.HostID == by.host {
 			return h.Status
 		}
-		if newest == nil || h.Since.After(newest.Since) {
+		if slices.Contains(by.former, h.HostID) && (newest == nil || h.Since.After(newest.Since)) {
 			newest, status = h, h.Status
 		}
 	}
