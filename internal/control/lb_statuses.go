@@ -178,7 +178,7 @@ func unchecked(r records.Reader, p *neutron.LBPool) string {
 	return checksFail(r, p)
 }
 
-// checksFail returns why nothing checks the members of a pool, "" if its container runs or starts.
+// checksFail returns why nothing checks the members of a pool, "" if its container does or starts.
 // What counts is the word of the host that the container is bound to.
 func checksFail(r records.Reader, p *neutron.LBPool) (why string) {
 	binding, ok := schema.ContainerBindings.Peek(r, containerOf(p))
@@ -186,11 +186,18 @@ func checksFail(r records.Reader, p *neutron.LBPool) (why string) {
 		return "no live host runs health checks"
 	}
 	s, ok := schema.ContainerStates.Peek(r, binding.HostID+"/"+binding.ContainerID)
-	if !ok || s.Status != topology.ContainerError {
+	switch {
+	case !ok:
+		return ""
+	case s.Status == topology.ContainerError:
+		why = s.Message
+	case s.Unchecked[p.ID] != "":
+		why = s.Unchecked[p.ID]
+	default:
 		return ""
 	}
 	if h, ok := schema.Hosts.Peek(r, binding.HostID); ok {
-		return s.Message + ", on host " + h.Name
+		why += ", on host " + h.Name
 	}
-	return s.Message
+	return why
 }

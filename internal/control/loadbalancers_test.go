@@ -186,6 +186,12 @@ func TestOperatingStatus(t *testing.T) {
 	fails("h1")
 	check("checks that fail", "DEGRADED", "DEGRADED", "ONLINE", "ONLINE", "ONLINE")
 	why("checks that fail", "haproxy is not installed (apt install haproxy), on host one")
+	w.edit(func(tx *records.Tx) error {
+		return schema.ContainerStates.Put(tx, &topology.ContainerState{HostID: "h1", ContainerID: container, Status: topology.ContainerRunning,
+			Unchecked: map[string]string{"another": "as well", p.ID: "haproxy refuses its configuration: x"}})
+	})
+	check("one pool is not checked", "DEGRADED", "DEGRADED", "ONLINE", "ONLINE", "ONLINE")
+	why("one pool is not checked", "haproxy refuses its configuration: x, on host one")
 	for _, zero := range []string{"timeout", "delay"} {
 		if _, err := w.change(w.member, neutron.HealthMonitors, monitor.ID, `{"`+zero+`":0}`); err != nil {
 			t.Fatal(err)

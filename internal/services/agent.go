@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os/exec"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -222,7 +223,6 @@ func (a *Agent) pass(ctx context.Context) error {
 	a.health.keep(members)
 	a.earlier.keep(&a.opts, containers)
 	for _, c := range containers {
-		a.health.check(&c)
 		if r := a.running[c.ID]; r != nil {
 			r.change(c)
 			continue
@@ -261,25 +261,40 @@ func (a *Agent) stopAll() {
 
 // report reports the state of a container, if it has changed.
 func (a *Agent) report(c *plan.Container, status, message string) {
-	s := topology.ContainerState{ContainerID: c.ID, HostID: a.opts.HostID, Status: status, Message: message, Namespace: c.Namespace, Interface: c.Interface}
+	a.reportState(c, topology.ContainerState{Status: status, Message: message})
+}
+
+// reportChecks reports that a container runs, but for the checks of some pools; refused has why
+// haproxy refuses them.
+func (a *Agent) reportChecks(c *plan.Container, refused map[string]string) {
+	a.reportState(c, topology.ContainerState{Status: topology.ContainerRunning, Unchecked: refused})
+}
+
+func (a *Agent) reportState(c *plan.Container, s topology.ContainerState) {
+	s.ContainerID, s.HostID, s.Namespace, s.Interface = c.ID, a.opts.HostID, c.Namespace, c.Interface
 	a.figures.mu.Lock()
 	before := a.figures.states[c.ID]
 	s.Since = before.Since
-	if before == s {
+	if reflect.DeepEqual(before, s) {
 		a.figures.mu.Unlock()
 		return
 	}
-	if before.Status != status {
+	if before.Status != s.Status {
 		s.Since = time.Now().UTC().Truncate(time.Second)
 	}
 	a.figures.states[c.ID] = s
 	a.figures.mu.Unlock()
-	if before.Status != status || before.Message != message {
+	if before.Status != s.Status || before.Message != s.Message {
 		level := slog.LevelInfo
-		if status == topology.ContainerError {
+		if s.Status == topology.ContainerError {
 			level = slog.LevelWarn
 		}
-		a.log.Log(context.Background(), level, "service container changed state", "container", c.ID, "kind", c.Kind, "status", status, "message", message)
+		a.log.Log(context.Background(), level, "service container changed state", "container", c.ID, "kind", c.Kind, "status", s.Status, "message", s.Message)
+	}
+	for _, pool := range slices.Sorted(maps.Keys(s.Unchecked)) {
+		if before.Unchecked[pool] != s.Unchecked[pool] {
+			a.log.Warn("members of a pool are not checked", "container", c.ID, "pool", pool, "err", s.Unchecked[pool])
+		}
 	}
 	if err := a.opts.Reports.SetRecord(schema.ContainerStates.KeyOf(&s), &s); err != nil {
 		a.log.Error("cannot report a record", "key", schema.ContainerStates.KeyOf(&s), "err", err)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -49,6 +50,8 @@ type haproxy struct {
 	text   string
 	loaded *plan.Container // that text is for; nil if an earlier agent has loaded it
 
+	refused map[string]refusal // by the configuration of a single pool
+
 	read  time.Time                  // when its statistics were read last, or it was loaded
 	known func(member string) string // the last verdict about a member, "" for none
 	sight *sight
@@ -62,7 +65,7 @@ func openHAProxy(o *Options, dir string, ns *hostnet.Namespace, known func(strin
 	if err != nil {
 		return nil, err
 	}
-	h := &haproxy{program: o.HAProxy, dir: dir, at: at, ns: ns, known: known, sight: sight, verdicts: make(chan plan.Verdict, 64), ended: make(chan string, 1)}
+	h := &haproxy{program: o.HAProxy, dir: dir, at: at, ns: ns, known: known, sight: sight, refused: map[string]refusal{}, verdicts: make(chan plan.Verdict, 64), ended: make(chan string, 1)}
 	if err := h.listen(); err != nil {
 		at.Close()
 		return nil, err
@@ -146,10 +149,13 @@ func (h *haproxy) adopt() error {
 // taken over a change.
 func (h *haproxy) apply(ctx context.Context, c *plan.Container) (reloaded bool, err error) {
 	text := plan.Render(c)
-	switch {
-	case text == "":
+	if text == "" {
 		return false, h.stop()
-	case h.runs() && text == h.text:
+	}
+	if err := h.admitWorker(); err != nil {
+		return false, err
+	}
+	if h.runs() && text == h.text {
 		h.loaded = c
 		return false, nil
 	}
@@ -169,21 +175,90 @@ func (h *haproxy) apply(ctx context.Context, c *plan.Container) (reloaded bool, 
 	return reloaded, os.WriteFile(h.file(loadedFile), []byte(text), 0o600)
 }
 
+// admitWorker lets the process that checks, which has no rights of root, reach the socket of the
+// log. The other files are opened by its master before.
+func (h *haproxy) admitWorker() error {
+	u, err := user.Lookup(plan.User)
+	if _, lacks := exec.LookPath(h.program); err != nil && lacks != nil {
+		return errNoHAProxy
+	} else if err != nil {
+		return fmt.Errorf("haproxy cannot check without its user (apt install haproxy makes it): %w", err)
+	}
+	uid, _ := strconv.Atoi(u.Uid) // numbers on Linux
+	gid, _ := strconv.Atoi(u.Gid)
+	socket := h.file(plan.HealthSocket)
+	return errors.Join(os.Chown(h.dir, 0, gid), os.Chmod(h.dir, 0o710), os.Chown(socket, uid, gid), os.Chmod(socket, 0o600))
+}
+
+// refusal is the reason for which haproxy refuses a configuration.
+type refusal string
+
+func (r refusal) Error() string { return "haproxy refuses its configuration: " + string(r) }
+
+// nextFile is a configuration that haproxy has not accepted yet.
+const nextFile = plan.ConfigFile + ".next"
+
 // write puts a configuration in place that haproxy accepts.
 func (h *haproxy) write(ctx context.Context, text string) error {
-	next := plan.ConfigFile + ".next"
-	if err := os.WriteFile(h.file(next), []byte(text), 0o600); err != nil {
+	if err := h.check(ctx, text); err != nil {
 		return err
 	}
-	check := exec.CommandContext(ctx, h.program, "-c", "-f", next) // with -q it would not say why
+	return os.Rename(h.file(nextFile), h.file(plan.ConfigFile))
+}
+
+// check returns a refusal if haproxy does not accept a configuration.
+func (h *haproxy) check(ctx context.Context, text string) error {
+	if err := os.WriteFile(h.file(nextFile), []byte(text), 0o600); err != nil {
+		return err
+	}
+	check := exec.CommandContext(ctx, h.program, "-c", "-f", nextFile) // with -q it would not say why
 	check.Dir = h.dir
 	out, err := check.CombinedOutput()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		return fmt.Errorf("haproxy refuses its configuration: %s", firstAlert(out))
-	} else if err != nil {
-		return missing(err)
+		return refusal(firstAlert(out))
 	}
-	return os.Rename(h.file(next), h.file(plan.ConfigFile))
+	return missing(err)
+}
+
+// accepted returns a container without the pools that haproxy is known to refuse, and why it
+// refuses them, by the pool's id.
+func (h *haproxy) accepted(c plan.Container) (rest plan.Container, refused map[string]string) {
+	if len(h.refused) == 0 {
+		return c, nil
+	}
+	still := map[string]refusal{}
+	refused = map[string]string{}
+	rest = c
+	rest.Pools = nil
+	for _, p := range c.Pools {
+		text := plan.Render(&plan.Container{Pools: []plan.Pool{p}})
+		if why, ok := h.refused[text]; ok {
+			still[text], refused[p.ID] = why, why.Error()
+		} else {
+			rest.Pools = append(rest.Pools, p)
+		}
+	}
+	h.refused = still
+	return rest, refused
+}
+
+// findRefused looks for the pools of a refused configuration that haproxy refuses, such as one with
+// a monitor of an earlier version, so that others are checked all the same. It reports whether it
+// has found any.
+func (h *haproxy) findRefused(ctx context.Context, c *plan.Container) (found bool, err error) {
+	for _, p := range c.Pools {
+		text := plan.Render(&plan.Container{Pools: []plan.Pool{p}})
+		if text == "" {
+			continue
+		}
+		err := h.check(ctx, text)
+		if why := refusal(""); errors.As(err, &why) {
+			h.refused[text], found = why, true
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return found, nil
 }
 
 // start starts haproxy with what is known of the members, and waits until it answers.

@@ -2,8 +2,14 @@ package services
 
 import (
 	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
 	"testing"
+	"time"
 
+	"heddle/internal/hostnet"
+	"heddle/internal/netlab"
 	"heddle/internal/services/plan"
 	"heddle/internal/topology"
 )
@@ -18,7 +24,7 @@ func TestHAProxyConfiguration(t *testing.T) {
 	}{
 		{"list of codes", "200, 201 ,\t202", 86_400, ""},
 		{"range of codes", "200-204", 1, ""},
-		{"falling range", "299-200", 1, "haproxy refuses its configuration: config : parsing [haproxy.cfg.next:19] : 'http-check expect' : invalid range of status codes '299-200'."},
+		{"falling range", "299-200", 1, "haproxy refuses its configuration: config : parsing [haproxy.cfg.next:21] : 'http-check expect' : invalid range of status codes '299-200'."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			monitor := monitorOf(topology.MonitorHTTP)
@@ -32,6 +38,83 @@ func TestHAProxyConfiguration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWorkerWithoutRights: the process that meets members is haproxy's user's, not root's. Its
+// agent gets its verdicts and answers all the same, as does the next agent, and after a reload.
+func TestWorkerWithoutRights(t *testing.T) {
+	if _, err := exec.LookPath("haproxy"); err != nil {
+		t.Skip("haproxy is not installed (apt install haproxy)")
+	}
+	space := netlab.ForTest(t).MustNamespace(t, "checks")
+	space.MustIP(t, "link set lo up")
+	ns, err := hostnet.OpenNamespace(space.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	defer func() {
+		if err := endProcesses(ns); err != nil {
+			t.Error(err)
+		}
+	}()
+	deciding := make(chan struct{})
+	close(deciding)
+	options, dir := &Options{HAProxy: "haproxy"}, t.TempDir()
+	agent := func() *haproxy {
+		h, err := openHAProxy(options, dir, ns, func(string) string { return "" }, &sight{deciding: deciding})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	apply := func(h *haproxy, fall int) {
+		t.Helper()
+		monitor := monitorOf(topology.MonitorTCP)
+		monitor.FailRetries = fall
+		c := &plan.Container{Pools: []plan.Pool{{ID: "p", Monitor: monitor, Members: []topology.PoolMember{{ID: "m", Address: netip.MustParseAddr("127.0.0.1"), ProtocolPort: 80}}}}}
+		if _, err := h.apply(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		worker, err := h.worker(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, err := os.Stat("/proc/" + worker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := uid.Sys().(*syscall.Stat_t).Uid; got == 0 {
+			t.Errorf("the worker, process %s, runs as user %d", worker, got)
+		}
+	}
+	logged := func(h *haproxy, status string) { // by the socket of the log
+		t.Helper()
+		select {
+		case v := <-h.verdicts:
+			if want := (plan.Verdict{MemberID: "m", Status: status}); v != want {
+				t.Errorf("verdict %+v, want %+v", v, want)
+			}
+		case why := <-h.ended:
+			t.Fatal(why)
+		case <-time.After(waitLimit):
+			t.Fatalf("no verdict %s", status)
+		}
+	}
+	h := agent()
+	apply(h, 2)
+	logged(h, topology.MemberInactive)
+	stop := serve(t, space, 80)
+	logged(h, topology.MemberActive)
+	h.close()
+	h = agent()
+	defer h.close()
+	apply(h, 2)
+	stop()
+	logged(h, topology.MemberInactive)
+	apply(h, 3)
+	serve(t, space, 80)
+	logged(h, topology.MemberActive)
 }
 
 func errorText(err error) string {

@@ -9,15 +9,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
+	"heddle/internal/services/plan"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -241,6 +244,67 @@ func TestFirstFailures(t *testing.T) {
 		if n := checks.Load(); n < 2 {
 			t.Errorf("the member of port %d is %s after %d checks, want 2 at least", port, want, n)
 		}
+	}
+}
+
+// TestRefusedMonitor: a monitor that an earlier version stored and haproxy refuses keeps no other
+// pool of its balancer from being checked; verdicts about its own members end.
+func TestRefusedMonitor(t *testing.T) {
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	b := l.balancer(monitorOf(topology.MonitorHTTP))
+	at, ns := l.machine(h)
+	serveHTTP(t, ns, 80, http.NotFoundHandler())
+	serve(t, ns, 81)
+	refused := b.add(at, 80)
+	l.waitHealth(refused, topology.MemberInactive)
+	for i, kind := range []string{topology.MonitorTCP, topology.MonitorPing} {
+		id := uuid.NewString()
+		monitor := monitorOf(kind)
+		monitor.ID, monitor.AdminStateUp = uuid.NewString(), true
+		pool := b.pool
+		pool.ID, pool.HealthMonitorID = uuid.NewString(), monitor.ID
+		l.put("pool", pool.ID, &topology.Bundle{Pools: []topology.Pool{pool}, HealthMonitors: []topology.HealthMonitor{monitor},
+			PoolMembers: []topology.PoolMember{{ID: id, PoolID: pool.ID, AdminStateUp: true, Address: at, ProtocolPort: 81, Weight: 1}}})
+		if i == 0 {
+			b.monitor.ExpectedCodes = "299-200"
+			b.write()
+		}
+		l.waitHealth(id, topology.MemberActive)
+	}
+	const why = "haproxy refuses its configuration: config : parsing [haproxy.cfg.next:"
+	l.wait("the pool to be reported", func() bool {
+		s := b.state(h)
+		return s.Status == topology.ContainerRunning && len(s.Unchecked) == 1 && strings.HasPrefix(s.Unchecked[b.pool.ID], why)
+	})
+	l.wait("the verdict about its member to end", func() bool { return l.health(refused) == "" })
+	b.monitor.ExpectedCodes = "404"
+	b.write()
+	l.waitHealth(refused, topology.MemberActive)
+	l.wait("the pool to be checked", func() bool { return len(b.state(h).Unchecked) == 0 })
+}
+
+// TestSingleFailure: where one failure takes a member down, its first check comes when the path to
+// it has had time to come up.
+func TestSingleFailure(t *testing.T) {
+	l := newLab(t, 1)
+	at, ns := l.machine(l.hosts[0])
+	monitor := monitorOf(topology.MonitorHTTP)
+	monitor.FailRetries = 1
+	b := l.balancer(monitor)
+	first := make(chan time.Time, 1)
+	serveHTTP(t, ns, 80, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		select {
+		case first <- time.Now():
+		default:
+		}
+	}))
+	begun := time.Now()
+	up, down := b.add(at, 80), b.add(at, 81)
+	l.waitHealth(up, topology.MemberActive)
+	l.waitHealth(down, topology.MemberInactive)
+	if waited := (<-first).Sub(begun); waited < plan.PathTime {
+		t.Errorf("the first check came after %v, want %v at least", waited, plan.PathTime)
 	}
 }
 

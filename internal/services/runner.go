@@ -124,12 +124,23 @@ func (r *runner) serve(ctx context.Context) error {
 
 // loop follows changes of the container, and what its checks say.
 func (r *runner) loop(ctx context.Context, net *hostnet.Linux, h *haproxy, probes *probes) error {
+	var first plan.FirstChecks
 	for {
-		c := r.desired()
-		if err := configure(net, &c); err != nil {
+		desired := r.desired()
+		if err := configure(net, &desired); err != nil {
 			return err
 		}
+		c, refused := h.accepted(desired)
+		r.agent.health.check(&c)
+		c, next := first.Due(c, r.agent.health.has, time.Now())
 		reloaded, err := h.apply(ctx, &c)
+		if errors.As(err, new(refusal)) {
+			if found, other := h.findRefused(ctx, &c); found {
+				continue
+			} else if other != nil {
+				return other
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -140,16 +151,20 @@ func (r *runner) loop(ctx context.Context, net *hostnet.Linux, h *haproxy, probe
 			r.agent.figures.mu.Unlock()
 		}
 		probes.set(ctx, &c)
-		r.agent.report(&c, topology.ContainerRunning, "")
-		if err := r.follow(ctx, h, &c); err != nil || ctx.Err() != nil {
+		r.agent.reportChecks(&c, refused)
+		if err := r.follow(ctx, h, &c, next); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// follow passes verdicts on until the container changes, ctx ends or haproxy does.
-func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) error {
+// follow passes verdicts on until the container changes, the first check of more members is due,
+// ctx ends or haproxy does.
+func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container, next time.Time) error {
 	health := r.agent.health
+	due := task.NewAlarm()
+	due.Set(next)
+	defer due.Set(time.Time{})
 	for {
 		var stats, look <-chan time.Time
 		if h.runs() {
@@ -166,6 +181,8 @@ func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container) erro
 		case <-ctx.Done():
 			return nil
 		case <-r.wake:
+			return nil
+		case <-due.C:
 			return nil
 		case v := <-h.verdicts:
 			r.take(h, c, v)

@@ -93,6 +93,8 @@ type ContainerState struct {
 	Namespace   string    `json:"namespace"`
 	Interface   string    `json:"interface"`
 	Since       time.Time `json:"since"`
+	// Unchecked are the pools whose members it does not check although it runs, with the reason.
+	Unchecked map[string]string `json:"unchecked,omitempty"`
 }
 
 // PortState reports that a bound port's interface is present and served by its host.

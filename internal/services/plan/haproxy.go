@@ -18,6 +18,9 @@ const (
 	HealthSocket = "health.sock" // where it logs what becomes of its checks
 )
 
+// User is the user, and the group, as which haproxy checks members; its packages make them.
+const User = "haproxy"
+
 // Render returns haproxy's configuration for the checks of a container, "" if there are none. Equal
 // checks have equal texts.
 func Render(c *Container) string {
@@ -32,6 +35,8 @@ func Render(c *Container) string {
 	}
 	return `# Written by heddle agent: changes are overwritten.
 global
+	user ` + User + `
+	group ` + User + `
 	log unix@` + HealthSocket + ` format raw local0
 	stats socket unix@` + AdminSocket + ` mode 600 level admin
 	server-state-file ` + StateFile + `

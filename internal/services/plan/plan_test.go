@@ -213,7 +213,7 @@ func FuzzRender(f *testing.F) {
 		c := Container{Pools: []Pool{{ID: path, Members: []topology.PoolMember{{ID: codes, Address: netip.MustParseAddr("10.0.0.1")}},
 			Monitor: topology.HealthMonitor{Type: topology.MonitorHTTPS, URLPath: path, ExpectedCodes: codes, HTTPMethod: method, DomainName: domain, HTTPVersion: version}}}}
 		text := Render(&c)
-		if got := strings.Count(text, "\n"); got != 20 {
+		if got := strings.Count(text, "\n"); got != 22 {
 			t.Errorf("%d lines:\n%s", got, text)
 		}
 	})
