@@ -211,14 +211,17 @@ func TestGatewayNamedAgain(t *testing.T) {
 	w := inMemory(t)
 	network, subnet := w.external()
 	r := w.router(`{"external_gateway_info":{"network_id":"` + network + `"}}`)
-	had := r.ExternalFixedIPs[0].IPAddress.String()
+	had, other := r.ExternalFixedIPs[0].IPAddress.String(), "172.24.4.77"
+	if had == other {
+		other = "172.24.4.78"
+	}
 	for _, step := range []struct {
 		ips     string
 		changed bool
 	}{
 		{`{"subnet_id":"` + subnet + `","ip_address":"` + had + `"},{"subnet_id":"` + subnet + `"}`, false},
 		{`{"ip_address":"` + had + `"}`, false},
-		{`{"subnet_id":"` + subnet + `","ip_address":"` + had + `"},{"ip_address":"172.24.4.77"}`, true},
+		{`{"subnet_id":"` + subnet + `","ip_address":"` + had + `"},{"ip_address":"` + other + `"}`, true},
 	} {
 		before := w.showRouter(r.ID)
 		if _, err := w.change(w.admin, neutron.Routers, r.ID, `{"external_gateway_info":{"network_id":"`+network+`","external_fixed_ips":[`+step.ips+`]}}`); err != nil {
