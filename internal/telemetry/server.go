@@ -22,7 +22,8 @@ type Options struct {
 	Waiting func() []string
 }
 
-// Server answers /metrics, /healthz, /readyz and, on loopback, /debug/pprof/.
+// Server answers /metrics, /healthz, /readyz and, on loopback, /debug/pprof/. It also tells the
+// service manager that started the process when that is ready.
 type Server struct {
 	opts  Options
 	ready chan struct{}
@@ -51,6 +52,14 @@ func (s *Server) Run(ctx context.Context) error {
 	stopped := make(chan error, 1)
 	go func() { stopped <- srv.Serve(l) }()
 	close(s.ready)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		tellManager(ctx, s.opts.Waiting)
+	}()
+	defer func() { end(); <-told }()
 	select {
 	case err := <-stopped:
 		return err

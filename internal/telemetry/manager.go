@@ -1,0 +1,60 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+const (
+	// toldEvery is the interval of telling the service manager what has changed.
+	toldEvery = time.Second
+	// patience is the time that the manager is asked to wait for more, while parts are waited for: a
+	// store that is away for hours is no reason to start again.
+	patience = 30 * time.Second
+)
+
+// tellManager tells the service manager of a unit of Type=notify (sd_notify(3)) what the process
+// waits for, once that nothing is, and that it ends. Without such a manager it does nothing.
+func tellManager(ctx context.Context, waiting func() []string) {
+	tell := func(lines ...string) bool {
+		// A manager that does not take a message is told the next; without one nothing is sent.
+		sent, err := daemon.SdNotify(false, strings.Join(lines, "\n"))
+		return sent || err != nil
+	}
+	if !tell("STATUS=starting") {
+		return
+	}
+	tick := time.NewTicker(toldEvery)
+	defer tick.Stop()
+	told, ready := "", false
+	for {
+		status, more := "ready", ""
+		if names := waiting(); len(names) > 0 {
+			status = "waiting for " + strings.Join(names, ", ")
+			if !ready {
+				more = fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", patience.Microseconds())
+			}
+		} else if !ready {
+			ready, more = true, "READY=1"
+		}
+		if status != told || more != "" {
+			tell("STATUS="+oneLine(status), more)
+			told = status
+		}
+		select {
+		case <-ctx.Done():
+			tell("STOPPING=1", "STATUS=stopping")
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// oneLine replaces what would begin another line of a message, such as in an error of the store.
+func oneLine(text string) string { return strings.Join(strings.FieldsFunc(text, isLineBreak), " ") }
+
+func isLineBreak(r rune) bool { return r == '\n' || r == '\r' }
