@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -80,6 +81,19 @@ func TestUnitsStartAgain(t *testing.T) {
 			if !strings.Contains(text, "\n"+setting+"\n") {
 				t.Errorf("%s: want %s", unit, setting)
 			}
+		}
+	}
+}
+
+// TestUnitsOfServersAreHardened: by systemd's own measure little is left to attack in what runs
+// without root.
+func TestUnitsOfServersAreHardened(t *testing.T) {
+	t.Parallel()
+	for _, unit := range []string{"heddle", "heddle-xapi", "heddle-tunnel-controller"} {
+		file := filepath.Join("..", "..", "docs", "guides", "files", unit+".service")
+		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", file).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: more than 1.5:\n%s", err, out)
 		}
 	}
 }

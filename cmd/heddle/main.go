@@ -111,9 +111,20 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
-	root.AddCommand(demo.Command(), bench.Command())
+	root.AddCommand(demo.Command(), bench.Command(), versionCommand())
 	root.AddCommand(cli.DoctorCommand(doctorChecks))
 	return root
+}
+
+// versionCommand returns `heddle version`, which says what --version does.
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "heddle version %s\n", version)
+			return err
+		},
+	}
 }
 
 // doctorChecks returns the checks of heddle doctor that other packages cannot make.

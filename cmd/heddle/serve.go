@@ -512,7 +512,8 @@ func (c *serveConfig) services() []identity.Endpoint {
 // operatorEndpoint returns the operators' API as the catalog and join tokens have it.
 func (c *serveConfig) operatorEndpoint() identity.Endpoint {
 	e := c.endpoint("heddle", "heddle", c.operator, "")
-	if c.agents != "" && strings.HasPrefix(e.URL, "http://") {
+	e.TLS = c.agents != ""
+	if e.TLS && strings.HasPrefix(e.URL, "http://") {
 		e.URL = "https://" + strings.TrimPrefix(e.URL, "http://")
 	}
 	return e

@@ -22,6 +22,9 @@ type Endpoint struct {
 	URL  string
 	Port int
 	Path string // after the port; for an empty URL only
+	// TLS: the service has TLS even if the identity service, at whose host it is, has not. For an
+	// empty URL only.
+	TLS bool
 }
 
 // catalog lists the services; it is fixed when the server starts.
@@ -41,6 +44,9 @@ func (e Endpoint) url(r *http.Request) string {
 	}
 	if e.Port == 0 {
 		return base.String() + e.Path
+	}
+	if e.TLS {
+		base.Scheme = "https"
 	}
 	return base.Scheme + "://" + net.JoinHostPort(base.Hostname(), strconv.Itoa(e.Port)) + e.Path
 }
