@@ -12,8 +12,8 @@ import (
 const (
 	// toldEvery is the interval of telling the service manager what has changed.
 	toldEvery = time.Second
-	// patience is the time that the manager is asked to wait for more, while parts are waited for: a
-	// store that is away for hours is no reason to start again.
+	// patience is the time that the manager is asked to wait for more, while parts are waited for:
+	// a store that is away for hours is no reason to start again.
 	patience = 30 * time.Second
 )
 
