@@ -316,7 +316,7 @@ func TestBGPEnds(t *testing.T) {
 	take(peer)
 	const ended = "container true, 0 sessions, 0 peers, 0 networks, 2 rules, 1 routes"
 	want("the last peer is taken away", ended)
-	peer = w.bgpPeer(s.ID, "203.0.113.202", "")
+	w.bgpPeer(s.ID, "203.0.113.202", "")
 	want("another peer", "container true, 1 sessions, 1 peers, 0 networks, 2 rules, 1 routes")
 	if err := w.remove(w.admin, neutron.BGPSpeakers, s.ID); err != nil {
 		t.Fatal(err)
