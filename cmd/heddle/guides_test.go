@@ -85,15 +85,15 @@ func TestUnitsStartAgain(t *testing.T) {
 	}
 }
 
-// TestUnitsOfServersAreHardened: by systemd's own measure little is left to attack in what runs
-// without root.
-func TestUnitsOfServersAreHardened(t *testing.T) {
+// TestUnitsAreHardened: systemd's own measure of what is left to attack is at most 1.5 of what runs
+// without root, and 5.5 of the agent.
+func TestUnitsAreHardened(t *testing.T) {
 	t.Parallel()
-	for _, unit := range []string{"heddle", "heddle-xapi", "heddle-tunnel-controller"} {
+	for unit, most := range map[string]string{"heddle": "15", "heddle-xapi": "15", "heddle-tunnel-controller": "15", "heddle-agent": "55"} {
 		file := filepath.Join("..", "..", "docs", "guides", "files", unit+".service")
-		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", file).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold="+most, file).CombinedOutput()
 		if err != nil {
-			t.Errorf("%v: more than 1.5:\n%s", err, out)
+			t.Errorf("%v: more than a tenth of %s:\n%s", err, most, out)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (h *haproxy) admitWorker() error {
 	uid, _ := strconv.Atoi(u.Uid) // numbers on Linux
 	gid, _ := strconv.Atoi(u.Gid)
 	socket := h.file(plan.HealthSocket)
-	return errors.Join(os.Chown(h.dir, 0, gid), os.Chmod(h.dir, 0o710), os.Chown(socket, uid, gid), os.Chmod(socket, 0o600))
+	return errors.Join(os.Chown(h.dir, 0, gid), os.Chmod(h.dir, 0o710), os.Chmod(socket, 0o600), os.Chown(socket, uid, gid))
 }
 
 // refusal is the reason for which haproxy refuses a configuration.
