@@ -213,6 +213,21 @@ func TestVTEPRefuses(t *testing.T) {
 	fragment := packet.Ethernet{Dst: routerMAC(1), Src: packet.MAC{2, 0, 0, 0, 0, 9}, Type: packet.TypeIPv4}.Append(nil)
 	fragment = packet.IPv4{TTL: 64, Proto: packet.ProtoUDP, Src: ip("192.0.2.9"), Dst: ip("192.0.2.1"), MoreFragments: true}.Append(fragment, 16)
 	fragment = append(fragment, 0xc0, 0, 0x12, 0xb5, 0, 16, 0, 0, 8, 0, 0, 0, 0, 0, 77, 0)
+	tagged := packet.Ethernet{Dst: mac(1), Src: farMAC, Tagged: true, VLAN: 5, Type: packet.TypeIPv4}.Append(nil)
+	tagged = append(tagged, inner[14:]...)
+	d := l.send("up", fromVTEP(77, tagged))
+	if want := "VTEP: the frame inside has a VLAN tag"; d.Verdict != flow.Drop || d.Reason != want {
+		t.Errorf("a tag inside: %v %q, want %q", d.Verdict, d.Reason, want)
+	}
+	l.remote("many", packet.Broadcast)
+	outgoing := udpFrame(mac(1), farMAC, 1, 50, 1000, 53, "x")
+	if d := l.send("p1", outgoing); d.Verdict != flow.Forward {
+		t.Errorf("without a tag towards the VTEP: %v %q", d.Verdict, d.Reason)
+	}
+	tagged = packet.Ethernet{Dst: farMAC, Src: mac(1), Tagged: true, VLAN: 5, Type: packet.TypeIPv4}.Append(nil)
+	if d := l.send("p1", append(tagged, outgoing[14:]...)); d.Verdict != flow.Drop {
+		t.Errorf("a tag towards the VTEP: %v, %+v", d.Verdict, d.Outputs)
+	}
 	for _, c := range []struct {
 		name  string
 		frame []byte

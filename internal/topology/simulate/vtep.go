@@ -51,6 +51,9 @@ func (s *Simulator) encapsulate(p *port) {
 	case !p.def.TunnelIP.Is4():
 		s.dec.errorDrop(p.id, "VTEP: the port has no tunnel address")
 		return
+	case f.VLANs > 0: // RFC 7348 §6.1
+		s.dec.drop(p.id, "VTEP: a frame with a VLAN tag does not leave the network")
+		return
 	case !known:
 		s.dec.drop(p.id, fmt.Sprintf("VTEP: the peering table of VNI %d has no entry for MAC %v", p.def.VNI, f.Dst))
 		return
@@ -239,6 +242,8 @@ func (s *Simulator) land(g *port) {
 		s.dec.drop(g.id, "the port is administratively down")
 	case j == nil || j.def == nil || j.network == nil:
 		s.dec.errorDrop(g.id, "the port joins no network")
+	case s.filters.now.VLANs > 0: // RFC 7348 §6.1
+		s.dec.drop(g.id, "VTEP: the frame inside has a VLAN tag")
 	default:
 		s.enter(j)
 	}
