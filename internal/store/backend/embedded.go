@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
@@ -75,23 +76,27 @@ const (
 	logEntries, logCatchUp = 5000, 100
 	// longestSocket is the kernel's limit on a socket's path in bytes (unix(7)).
 	longestSocket = 107
+	// leastBetweenProbes is the shortest interval of clients' keepalive probes; gRPC disconnects
+	// clients that probe more often. Theirs is at least twice as long.
+	leastBetweenProbes = 5 * time.Second
 	// renewEvery is the interval between checks of the server's certificate, renewed months early.
 	renewEvery = 12 * time.Hour
 )
 
 // The files of a data directory.
-func (o Embedded) etcdDir() string      { return filepath.Join(o.DataDir, "etcd") }
-func (o Embedded) memberSocket() string { return filepath.Join(o.DataDir, "member.sock") } // etcd's, behind the front
-func (o Embedded) socket() string       { return filepath.Join(o.DataDir, "etcd.sock") }
-func (o Embedded) tlsSocket() string    { return filepath.Join(o.DataDir, "etcd-tls.sock") }
-func (o Embedded) lockFile() string     { return filepath.Join(o.DataDir, "lock") }
-func (o Embedded) tlsDir() string       { return filepath.Join(o.DataDir, "tls") }
-func (o Embedded) caCert() string       { return filepath.Join(o.tlsDir(), "ca.crt") }
-func (o Embedded) caKey() string        { return filepath.Join(o.tlsDir(), "ca.key") }
-func (o Embedded) serverCert() string   { return filepath.Join(o.tlsDir(), "server.crt") }
-func (o Embedded) serverKey() string    { return filepath.Join(o.tlsDir(), "server.key") }
-func (o Embedded) rootCert() string     { return filepath.Join(o.tlsDir(), "root.crt") }
-func (o Embedded) rootKey() string      { return filepath.Join(o.tlsDir(), "root.key") }
+func (o Embedded) etcdDir() string       { return filepath.Join(o.DataDir, "etcd") }
+func (o Embedded) memberSocket() string  { return filepath.Join(o.DataDir, "member.sock") } // etcd's, behind the front
+func (o Embedded) metricsSocket() string { return filepath.Join(o.DataDir, "metrics.sock") }
+func (o Embedded) socket() string        { return filepath.Join(o.DataDir, "etcd.sock") }
+func (o Embedded) tlsSocket() string     { return filepath.Join(o.DataDir, "etcd-tls.sock") }
+func (o Embedded) lockFile() string      { return filepath.Join(o.DataDir, "lock") }
+func (o Embedded) tlsDir() string        { return filepath.Join(o.DataDir, "tls") }
+func (o Embedded) caCert() string        { return filepath.Join(o.tlsDir(), "ca.crt") }
+func (o Embedded) caKey() string         { return filepath.Join(o.tlsDir(), "ca.key") }
+func (o Embedded) serverCert() string    { return filepath.Join(o.tlsDir(), "server.crt") }
+func (o Embedded) serverKey() string     { return filepath.Join(o.tlsDir(), "server.key") }
+func (o Embedded) rootCert() string      { return filepath.Join(o.tlsDir(), "root.crt") }
+func (o Embedded) rootKey() string       { return filepath.Join(o.tlsDir(), "root.key") }
 
 // member is the running server.
 type member struct {
@@ -137,7 +142,7 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 		}
 	}
 	// Sockets of an earlier server would mislead commands of this machine.
-	for _, socket := range []string{o.memberSocket(), o.socket(), o.tlsSocket()} {
+	for _, socket := range []string{o.memberSocket(), o.metricsSocket(), o.socket(), o.tlsSocket()} {
 		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
@@ -334,6 +339,14 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 	}
 	c.ClientTLSInfo.ClientCertAuth = true // has etcd believe asRoot, too
 	c.ListenClientUrls = []url.URL{{Scheme: scheme, Path: o.memberSocket()}}
+	// etcd's HTTP pages show the command line and metrics: root has them on a socket of their own,
+	// and agents reach gRPC alone.
+	c.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: o.metricsSocket()}}
+	c.EnableGRPCGateway = false
+	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+		MinTime:             leastBetweenProbes,
+		PermitWithoutStream: true, // agents probe idle connections, too
+	})}
 	return c
 }
 

@@ -7,6 +7,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -224,6 +228,47 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("request %q is signed", csr)
 		}
 	}
+}
+
+// Hosts get no pages of etcd's, which show the server's command line: root has them on a socket.
+func TestNoPagesForHosts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := openTest(t, Embedded{DataDir: dir, Agents: "127.0.0.1:0"})
+	byHost := joined(t, server, "h1")
+	for _, second := range []bool{false, true} { // HTTP/1.1 and HTTP/2
+		c := http.Client{Transport: &http.Transport{TLSClientConfig: byHost.Clone(), ForceAttemptHTTP2: second}}
+		for _, path := range []string{"/debug/vars", "/metrics", "/health", "/version", "/v3/maintenance/status"} {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				if status, text, err := fetch(t, &c, method, "https://"+server.Endpoint()+path); err == nil && status < 400 {
+					t.Errorf("%s %s with HTTP/2 %v: %d %q, want a refusal", method, path, second, status, text)
+				}
+			}
+		}
+		c.CloseIdleConnections()
+	}
+	local := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "metrics.sock"))
+	}}}
+	defer local.CloseIdleConnections()
+	if status, text, err := fetch(t, &local, http.MethodGet, "http://etcd/metrics"); err != nil || status != http.StatusOK || !strings.Contains(text, "etcd_server_has_leader 1") {
+		t.Errorf("metrics on root's socket: %d %v, want 200 and etcd_server_has_leader 1", status, err)
+	}
+}
+
+func fetch(t *testing.T, c *http.Client, method, url string) (status int, text string, err error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(body), err
 }
 
 // The same store with and without agents: hosts' rights and the authority stay.
