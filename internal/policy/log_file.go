@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"heddle/internal/telemetry"
 )
 
 // Logging has the settings of the agent's log (seed 001, "config").
@@ -45,7 +47,7 @@ func newLogSwitch(directory string) *logSwitch {
 
 // logger returns a logger whose records go to log and to the file.
 func (s *logSwitch) logger(log *slog.Logger) *slog.Logger {
-	file := slog.NewTextHandler(&s.file, &slog.HandlerOptions{Level: &s.fileLevel})
+	file := telemetry.LimitWarnings(slog.NewTextHandler(&s.file, &slog.HandlerOptions{Level: &s.fileLevel, ReplaceAttr: telemetry.CutValue}))
 	return slog.New(slog.NewMultiHandler(screenHandler{log.Handler(), &s.screen}, file))
 }
 

@@ -2,9 +2,7 @@ package backend
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"strings"
 
 	"go.uber.org/zap/zapcore"
 )
@@ -68,21 +66,7 @@ func attributes(fields []zapcore.Field) []any {
 	}
 	var attrs []any
 	for k, v := range m.Fields {
-		attrs = append(attrs, slog.Any(k, shortened(v)))
+		attrs = append(attrs, slog.Any(k, v))
 	}
 	return attrs
-}
-
-// mostLogged bounds a logged value in bytes: etcd logs slow requests with all their operations.
-const mostLogged = 512
-
-func shortened(v any) any {
-	text, ok := v.(string)
-	if s, isStringer := v.(fmt.Stringer); isStringer {
-		text, ok = s.String(), true
-	}
-	if !ok || len(text) <= mostLogged {
-		return v
-	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:mostLogged], ""), len(text))
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ type Replica struct {
 	task.Part
 	store     store.Store
 	log       *slog.Logger
+	tableLogs map[string]*slog.Logger // by table, so that limits on what is logged are each table's own
 	tables    snapshot.Tables
 	follower  *follow.Follower
 	callbacks []func(snapshot.Update)
@@ -65,6 +67,10 @@ const nudgeAfter = time.Millisecond
 func New(st store.Store, o Options, tables ...snapshot.Table) *Replica {
 	r := &Replica{Part: task.NewPart("replica"), store: st, log: o.Log, tables: snapshot.Of(tables...)}
 	r.log = cmp.Or(r.log, slog.New(slog.DiscardHandler))
+	r.tableLogs = map[string]*slog.Logger{}
+	for _, t := range r.tables {
+		r.tableLogs[t.Name] = r.log.With("table", t.Name)
+	}
 	watched := []string{o.Watch}
 	if o.Watch == "" {
 		watched = r.tables.Prefixes()
@@ -214,9 +220,20 @@ func (r *Replica) apply(u follow.Update) {
 	r.publish(r.tables.Apply(r.current.Load(), u.Events, u.Revision))
 }
 
+// mostLogged bounds what is logged of a key and of an error, in bytes: hosts choose the keys and
+// values of their reports.
+const mostLogged = 200
+
+func excerpt(text string) string {
+	if len(text) <= mostLogged {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:mostLogged], ""), len(text))
+}
+
 func (r *Replica) publish(update snapshot.Update, invalid []snapshot.Invalid) {
 	for _, i := range invalid {
-		r.log.Error("ignoring invalid object", "key", i.Key, "revision", i.Revision, "err", i.Err)
+		r.tableLogs[i.Source].Error("ignoring invalid object", "key", excerpt(i.Key), "revision", i.Revision, "err", excerpt(i.Err.Error()))
 	}
 	first := update.Prev.Revision == 0
 	r.current.Store(update.Next)

@@ -17,6 +17,7 @@ import (
 	"heddle/internal/store/backend"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/snapshot"
+	"heddle/internal/telemetry"
 )
 
 // words are records that are their own text, indexed by each of their words.
@@ -209,6 +210,33 @@ func TestOnChange(t *testing.T) {
 			t.Errorf("changes:\n%s\nwant:\n%s", text, want)
 		}
 	})
+}
+
+// Hosts choose keys and values: of a long key the log has the beginning. Each table has limits of
+// its own on how often it is logged.
+func TestLogOfInvalidObjects(t *testing.T) {
+	t.Parallel()
+	s := store.NewMemory()
+	var log strings.Builder
+	limited := telemetry.LimitWarnings(slog.NewTextHandler(&log, nil))
+	r := replica.New(s, replica.Options{Log: slog.New(limited)}, words("a", "/a/"), words("b", "/b/"))
+	stop := start(t, r)
+	<-r.Ready()
+	var rev int64
+	for range 200 {
+		rev = commit(t, s, put("/a/"+strings.Repeat("\x00", 900_000), "!"))
+		if _, err := r.At(t.Context(), rev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rev = commit(t, s, put("/b/1", "!"))
+	if _, err := r.At(t.Context(), rev); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if text := log.String(); len(text) > 100_000 || !strings.Contains(text, "(900003 bytes)") || !strings.Contains(text, "key=/b/1") {
+		t.Errorf("the log has %d bytes, want 100000 at most, the length of the long key, and the key of the other table: %.2000s", len(text), text)
+	}
 }
 
 // After compaction behind its back the replica lists anew and tells only what differs.

@@ -98,6 +98,7 @@ type Changed struct {
 
 // Invalid is a key whose value could not be decoded. The snapshot lacks its record.
 type Invalid struct {
+	Source   string
 	Key      string
 	Revision int64
 	Err      error
@@ -146,7 +147,7 @@ func (ts Tables) put(e *edit, kv store.KV) {
 	}
 	record, err := s.Decode(id, kv.Value)
 	if err != nil {
-		e.invalid = append(e.invalid, Invalid{kv.Key, kv.ModRevision, err})
+		e.invalid = append(e.invalid, Invalid{s.Name, kv.Key, kv.ModRevision, err})
 		e.remove(s, id)
 		return
 	}
