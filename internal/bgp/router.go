@@ -29,15 +29,16 @@ const (
 	// gatherRoutes is the time for which changes are collected before they are reported together.
 	gatherRoutes = 20 * time.Millisecond
 	// pollPeers is the interval at which counters are read. An idle loop's rounds are no
-	// longer.
+	// longer. An agent's silence is counted in it and not by a clock: while the machine stands
+	// still, so does this.
 	pollPeers = time.Second
 	// firstLinger is the time after which a speaker without a plan ends.
 	firstLinger = 15 * time.Second
 )
 
 // ServeRouter speaks BGP for a router in the network namespace of this process, by the plans of the
-// agent that connects (package routerbgp), until ctx ends or no agent is connected for the time in
-// the plan. It needs a process of its own. It ends its sessions, so that neighbours withdraw what
+// agent that connects (package routerbgp), until ctx ends or no agent is heard for the time in the
+// plan: the router's container may be on another host by then. It needs a process of its own. It ends its sessions, so that neighbours withdraw what
 // they have learned from it at once; when it is killed they keep that for the restart time.
 func ServeRouter(ctx context.Context, o RouterOptions) error {
 	o.Port, o.Log = cmp.Or(o.Port, standardPort), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -73,6 +74,8 @@ type router struct {
 	flushing     bool // the alarm is set
 
 	linger, flush, settle *task.Alarm
+	connected             bool          // an agent is
+	silence               time.Duration // of that
 }
 
 // routerPeerState is the state of a neighbour's session, with how it was found.
@@ -108,6 +111,10 @@ func (r *router) run(ctx context.Context) error {
 				return err
 			}
 		case <-poll.C:
+			if r.silence += pollPeers; r.connected && r.silence > r.lingerTime() {
+				r.log.Warn("the agent is silent; ending")
+				return nil
+			}
 			r.readPeers(ctx)
 		case <-r.settle.C:
 			r.settleNow()
@@ -120,17 +127,22 @@ func (r *router) run(ctx context.Context) error {
 	}
 }
 
-// agentMessage handles what comes from agents: connections, their ends, and plans.
+// agentMessage handles what comes from agents: connections, their ends, plans, and signs of life.
 func (r *router) agentMessage(ctx context.Context, m agentMessage) {
+	r.silence = 0
 	switch {
+	case m.alive:
+		return
 	case m.plan != nil:
 		r.apply(ctx, m.plan)
 	case m.connected:
 		r.log.Info("agent connected")
+		r.connected = true
 		r.linger.Set(time.Time{})
 		r.full = true
 	default:
 		r.log.Warn("agent gone", "err", m.err)
+		r.connected = false
 		r.linger.Set(time.Now().Add(r.lingerTime()))
 	}
 	r.schedule()

@@ -30,10 +30,11 @@ type agentSocket struct {
 	writing bool
 }
 
-// agentMessage is a connection, a plan that came by one, or its end.
+// agentMessage is a connection, a plan or a sign of life that came by one, or its end.
 type agentMessage struct {
 	connected bool
 	plan      *routerbgp.Plan
+	alive     bool
 	err       error
 }
 
@@ -123,11 +124,15 @@ func (s *agentSocket) readPlans(c net.Conn) error {
 	lines := bufio.NewScanner(c)
 	lines.Buffer(nil, routerbgp.MaxLine)
 	for lines.Scan() {
-		p, err := routerbgp.ParsePlan(lines.Bytes())
-		if err != nil {
-			return err
+		m := agentMessage{alive: true}
+		if len(lines.Bytes()) > 0 {
+			p, err := routerbgp.ParsePlan(lines.Bytes())
+			if err != nil {
+				return err
+			}
+			m = agentMessage{plan: p}
 		}
-		if !s.send(agentMessage{plan: p}) {
+		if !s.send(m) {
 			return nil
 		}
 	}

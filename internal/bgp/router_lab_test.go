@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -62,6 +63,7 @@ type testRouter struct {
 	peers  map[netip.Addr]routerbgp.Peer
 	last   routerbgp.Report
 	empty  int // reports without changes
+	mute   atomic.Bool
 }
 
 // router makes a machine with a speaker in AS 64512, which has no neighbours yet.
@@ -150,6 +152,9 @@ func (r *testRouter) read(c net.Conn) {
 		if err != nil {
 			r.lab.t.Errorf("%s: %v", r.name, err)
 			return
+		}
+		if !r.mute.Load() {
+			_, _ = c.Write([]byte{'\n'}) // the connection may have ended
 		}
 		r.mu.Lock()
 		if r.conn == c {

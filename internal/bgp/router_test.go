@@ -277,6 +277,25 @@ func TestRouterRestarts(t *testing.T) {
 	r.cmd = nil
 }
 
+// TestRouterAgentSilent: a speaker ends when the agent that is connected says nothing, as when it is
+// stopped, and not while it shows that it works.
+func TestRouterAgentSilent(t *testing.T) {
+	r := newWire(t).router("r")
+	r.plan.LingerSeconds = 8
+	r.apply()
+	heard := func() int { r.mu.Lock(); defer r.mu.Unlock(); return r.empty }
+	before := heard()
+	r.lab.until("reports to an agent that works", func() bool { return heard() > before+3 })
+	r.mute.Store(true)
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("the speaker of a silent agent has ended with %v", err)
+	}
+	r.cmd = nil
+	if log := r.log.String(); !strings.Contains(log, "the agent is silent") {
+		t.Errorf("the log of the speaker does not say why it has ended:\n%s", log)
+	}
+}
+
 // TestRouterReportsWithoutChanges: a speaker reports also when nothing changes, unless its loop is
 // blocked.
 func TestRouterReportsWithoutChanges(t *testing.T) {

@@ -216,12 +216,13 @@ func (p *speakerProcess) readReports() error {
 	return errors.Join(lines.Err(), errors.New("end of file"))
 }
 
-// ticked counts a tick, and returns errSilent after too many without a report.
+// ticked shows the speaker that this agent works, and counts a tick. It returns errSilent after too
+// many without a report.
 func (p *speakerProcess) ticked() error {
 	if p.silent++; p.silent > silentTicks {
 		return errSilent
 	}
-	return nil
+	return p.write(nil)
 }
 
 // apply gives the speaker a plan.
@@ -233,13 +234,19 @@ func (p *speakerProcess) apply(plan *routerbgp.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := p.conn.SetWriteDeadline(time.Now().Add(speakerWrite)); err != nil {
-		return err
-	}
-	if _, err := p.conn.Write(append(line, '\n')); err != nil {
+	if err := p.write(line); err != nil {
 		return fmt.Errorf("the BGP speaker takes no plan: %w", err)
 	}
 	return nil
+}
+
+// write writes a line.
+func (p *speakerProcess) write(line []byte) error {
+	if err := p.conn.SetWriteDeadline(time.Now().Add(speakerWrite)); err != nil {
+		return err
+	}
+	_, err := p.conn.Write(append(line, '\n'))
+	return err
 }
 
 // exitText returns how the process has ended, after a colon, if this agent has started it.

@@ -19,7 +19,7 @@ import (
 )
 
 // Version is that of the messages. A speaker refuses the plans of another.
-const Version = 2
+const Version = 3
 
 // ReportEvery is the longest pause between the reports of a speaker whose agent reads them. A
 // report without changes says that the speaker works.
@@ -54,7 +54,8 @@ type Plan struct {
 	Own        []netip.Addr   `json:"own,omitempty"` // the router's addresses, which are no next hops
 	// Restarting: routes of an earlier speaker of this router are still in use.
 	Restarting bool `json:"restarting,omitempty"`
-	// LingerSeconds is the time after which the speaker ends if no agent is connected.
+	// LingerSeconds is the time after which the speaker ends if no agent is connected, or the one
+	// that is has sent nothing, not even an empty line, by which it shows that it works.
 	LingerSeconds int `json:"lingerSeconds"`
 }
 
