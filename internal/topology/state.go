@@ -105,7 +105,7 @@ type PortState struct {
 }
 
 // NATBlock is a host's claim to the ports Block*64 and on of a router's translated address. Of
-// several claims to one block the earliest counts.
+// several claims to one block the earliest counts, and of one host those to half of an address.
 type NATBlock struct {
 	HostID   string     `json:"hostId"`
 	DeviceID string     `json:"deviceId"` // of the router

@@ -1,6 +1,7 @@
 package natport
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,11 @@ const (
 	upkeepEvery = 30 * time.Second
 	// claimAttempts bounds the blocks that one pass tries when other hosts claim the same ones.
 	claimAttempts = 10
+	// blocksOfHost bounds the blocks of an address that one host holds, and its claims that count.
+	// So no host takes all ports of an address from the others.
+	blocksOfHost = blocksOfAddress / 2
+	// warnEvery is the least interval of warnings that there are no blocks left.
+	warnEvery = time.Minute
 )
 
 // claims holds the lease of this host's claims.
@@ -35,35 +41,116 @@ type claims struct {
 	lease store.Lease
 	lost  chan error // receives when the lease has ended
 	end   func()     // stops renewing the lease, and waits for that
+
+	quietUntil time.Duration // no warning that there are no blocks left before
+}
+
+// addressClaims holds the claims of all hosts to the blocks of an address.
+type addressClaims struct {
+	owners [blocksOfAddress]*snapshot.Entry // the claim to each block that counts; nil = none
+	count  map[string]int                   // claims by host, those that do not count too
+}
+
+// claimsTo returns the claims to an address. Of each host the first blocksOfHost count, and of
+// these the first to each block.
+func claimsTo(s *snapshot.Snapshot, a address) *addressClaims {
+	byHost := map[string][]*snapshot.Entry{}
+	for e := range s.By(schema.NATBlocks.Name(), "address", schema.NATAddress(a.device, a.addr)) {
+		host := e.Record.(*topology.NATBlock).HostID
+		byHost[host] = append(byHost[host], e)
+	}
+	claims := &addressClaims{count: make(map[string]int, len(byHost))}
+	for host, entries := range byHost {
+		claims.count[host] = len(entries)
+		if len(entries) > blocksOfHost {
+			slices.SortFunc(entries, compareClaims)
+			entries = entries[:blocksOfHost]
+		}
+		for _, e := range entries {
+			number := e.Record.(*topology.NATBlock).Block
+			if number >= blocksOfAddress {
+				continue // written by no agent
+			}
+			first := &claims.owners[number]
+			if *first == nil || compareClaims(e, *first) < 0 {
+				*first = e
+			}
+		}
+	}
+	return claims
+}
+
+// compareClaims orders claims by create revision. Those of one transaction are in order of their
+// blocks.
+func compareClaims(a, b *snapshot.Entry) int {
+	x, y := a.Record.(*topology.NATBlock), b.Record.(*topology.NATBlock)
+	return cmp.Or(cmp.Compare(a.Create, b.Create), cmp.Compare(x.Block, y.Block), cmp.Compare(x.HostID, y.HostID))
+}
+
+// largest returns the host that holds the most of the blocks from first to last, and how many.
+func (c *addressClaims) largest(first, last uint16) (host string, blocks int) {
+	held := map[string]int{}
+	for _, e := range c.owners[first : last+1] {
+		if e == nil {
+			continue
+		}
+		id := e.Record.(*topology.NATBlock).HostID
+		held[id]++
+		if held[id] > blocks || held[id] == blocks && id < host {
+			host, blocks = id, held[id]
+		}
+	}
+	return host, blocks
 }
 
 // Load takes over the blocks that an earlier agent of this host held, before Run.
 func (l *Leases) Load(s *snapshot.Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.opts.Clock()
+	now, claims := l.opts.Clock(), map[address]*addressClaims{}
 	for e := range s.By(schema.NATBlocks.Name(), "host", l.opts.HostID) {
 		c := e.Record.(*topology.NATBlock)
-		if a := (address{c.DeviceID, c.Address}); owner(s, a, c.Block) == e {
-			p := l.pools[a]
-			if p == nil {
-				p = &pool{released: map[uint16]time.Duration{}}
-				l.pools[a] = p
-			}
-			p.held = append(p.held, &block{number: c.Block, create: e.Create, used: now})
+		a := address{c.DeviceID, c.Address}
+		if claims[a] == nil {
+			claims[a] = claimsTo(s, a)
 		}
+		if c.Block >= blocksOfAddress || claims[a].owners[c.Block] != e {
+			continue
+		}
+		p := l.pools[a]
+		if p == nil {
+			p = &pool{released: map[uint16]time.Duration{}}
+			l.pools[a] = p
+		}
+		p.held = append(p.held, &block{number: c.Block, create: e.Create, used: now})
 	}
 	l.kick.Give() // to renew them
 }
 
-// owner returns the claim to a block that counts, or nil.
+// owner returns the claim to a block that counts, or nil, as claimsTo finds it.
 func owner(s *snapshot.Snapshot, a address, number uint16) (first *snapshot.Entry) {
-	for e := range s.By(schema.NATBlocks.Name(), "address", schema.NATAddress(a.device, a.addr)) {
-		if e.Record.(*topology.NATBlock).Block == number && (first == nil || e.Create < first.Create) {
+	key := schema.NATAddress(a.device, a.addr)
+	for e := range s.By(schema.NATBlocks.Name(), "address", key) {
+		if e.Record.(*topology.NATBlock).Block == number && (first == nil || compareClaims(e, first) < 0) && counts(s, key, e) {
 			first = e
 		}
 	}
 	return first
+}
+
+// counts reports whether a claim is among the first blocksOfHost of its host to the address, which
+// has this key in the index.
+func counts(s *snapshot.Snapshot, key string, claim *snapshot.Entry) bool {
+	if s.CountBy(schema.NATBlocks.Name(), "address", key) <= blocksOfHost {
+		return true
+	}
+	host, earlier := claim.Record.(*topology.NATBlock).HostID, 0
+	for e := range s.By(schema.NATBlocks.Name(), "address", key) {
+		if e.Record.(*topology.NATBlock).HostID == host && compareClaims(e, claim) < 0 {
+			earlier++
+		}
+	}
+	return earlier < blocksOfHost
 }
 
 // Changed takes in a change of a claim, of any host, as of a snapshot.
@@ -87,7 +174,7 @@ func (l *Leases) Changed(c *snapshot.Changed, s *snapshot.Snapshot) {
 		arrived, p.exhausted = p.exhausted, false
 	}
 	if i := p.find(record.Block); i >= 0 {
-		if first := owner(s, a, record.Block); first != nil && first.Record.(*topology.NATBlock).HostID != l.opts.HostID {
+		if first := l.newOwner(s, a, p.held[i]); first != nil {
 			p.held = slices.Delete(p.held, i, i+1)
 			l.opts.Log.Warn("lost a block of NAT ports to another host, which claimed it while this host had no claim",
 				"router", a.device, "address", a.addr, "block", record.Block, "host", first.Record.(*topology.NATBlock).HostID)
@@ -98,6 +185,20 @@ func (l *Leases) Changed(c *snapshot.Changed, s *snapshot.Snapshot) {
 	if arrived {
 		l.opts.Arrived(a.device, a.addr)
 	}
+}
+
+// newOwner returns the claim of another host that has won a block of this host, or nil. While this
+// host's claim is there none has: an earlier one that counts only now, since its host has taken
+// others back, comes too late.
+func (l *Leases) newOwner(s *snapshot.Snapshot, a address, b *block) *snapshot.Entry {
+	if own := s.Get(schema.NATBlocks.Name(), l.id(a, b.number)); own != nil && own.Create == b.create {
+		return nil
+	}
+	first := owner(s, a, b.number)
+	if first == nil || first.Record.(*topology.NATBlock).HostID == l.opts.HostID {
+		return nil
+	}
+	return first
 }
 
 func (p *pool) find(number uint16) int {
@@ -291,11 +392,13 @@ func (l *Leases) put(ctx context.Context, a address, number uint16, cond store.C
 	return rev, err
 }
 
-// lease leases another block of an address, or finds that all are held.
+// lease leases another block of an address, or finds that there is none for this host.
 func (l *Leases) lease(ctx context.Context, a address) error {
 	for range claimAttempts {
-		number, ok := l.candidate(a)
+		claims := claimsTo(l.opts.Replica.Snapshot(), a)
+		number, ok := l.candidate(a, claims)
 		if !ok {
+			l.warnExhausted(a, claims)
 			l.finish(a, nil)
 			return nil
 		}
@@ -314,19 +417,34 @@ func (l *Leases) lease(ctx context.Context, a address) error {
 	return errors.New("other hosts claim the same blocks")
 }
 
-// candidate chooses a block that no host has claimed: the preferred one, else one at random that
-// this host has not seen in use, else the one released first.
-func (l *Leases) candidate(a address) (number uint16, ok bool) {
-	var taken [blocksOfAddress]bool
-	for e := range l.opts.Replica.Snapshot().By(schema.NATBlocks.Name(), "address", schema.NATAddress(a.device, a.addr)) {
-		if n := e.Record.(*topology.NATBlock).Block; n < blocksOfAddress {
-			taken[n] = true
-		}
+// warnExhausted logs that no block of an address is left for this host, and which host holds the
+// most of those that were asked for.
+func (l *Leases) warnExhausted(a address, claims *addressClaims) {
+	now := l.opts.Clock()
+	if now < l.claims.quietUntil {
+		return
+	}
+	l.claims.quietUntil = now + warnEvery
+	l.mu.Lock()
+	p := l.pools[a]
+	first, last := p.first, p.last
+	l.mu.Unlock()
+	host, blocks := claims.largest(first, last)
+	l.opts.Log.Warn("no block of NAT ports is left to lease: connections that need more are dropped",
+		"router", a.device, "address", a.addr, "blocks", int(last-first)+1, "claimedHere", claims.count[l.opts.HostID], "claimsOfHost", blocksOfHost,
+		"largestHolder", host, "largestBlocks", blocks)
+}
+
+// candidate chooses a block that no host holds: the preferred one, else one at random that this
+// host has not seen in use, else the one released first. There is none for a host with its share.
+func (l *Leases) candidate(a address, claims *addressClaims) (number uint16, ok bool) {
+	if claims.count[l.opts.HostID] >= blocksOfHost {
+		return 0, false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pools[a]
-	if preferred := p.prefer / flowstate.BlockSize; p.prefer != 0 && len(p.held) == 0 && !taken[preferred] {
+	if preferred := p.prefer / flowstate.BlockSize; p.prefer != 0 && len(p.held) == 0 && claims.owners[preferred] == nil {
 		return preferred, true
 	}
 	var fresh []uint16
@@ -334,7 +452,7 @@ func (l *Leases) candidate(a address) (number uint16, ok bool) {
 	for n := int(p.first); n <= int(p.last); n++ {
 		released, was := p.released[uint16(n)]
 		switch {
-		case taken[n]:
+		case claims.owners[n] != nil:
 		case !was:
 			fresh = append(fresh, uint16(n))
 		case !ok || released < oldest:

@@ -5,9 +5,10 @@
 // A host claims a block by writing a key below its own, which no other host can write. Hosts follow
 // each other's claims: of several to one block the earliest counts, by its create revision. After
 // a claim the host waits until it has seen all earlier ones; if one is to the same block, it takes
-// its own back. Claims are under a lease of the host. It lasts an hour without renewal, since the
-// connections of a host that cannot reach the store go on: other hosts get the blocks of a dead
-// host an hour later, or when an operator removes it.
+// its own back. Of one host's claims to an address no more count than half of its blocks, so that a
+// host that claims all of them leaves the others the rest. Claims are under a lease of the host. It
+// lasts an hour without renewal, since the connections of a host that cannot reach the store go on:
+// other hosts get the blocks of a dead host an hour later, or when an operator removes it.
 package natport
 
 import (
@@ -99,7 +100,7 @@ type address struct {
 type pool struct {
 	held      []*block
 	wanted    bool // another block is to be leased
-	exhausted bool // all blocks are held by hosts
+	exhausted bool // no block is left for this host
 	// first and last are the blocks with ports that were asked for; prefer, if it is not 0, is a
 	// port of the block to be leased first.
 	first, last uint16
