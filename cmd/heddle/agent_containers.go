@@ -7,6 +7,7 @@ import (
 
 	"heddle/internal/overlay"
 	"heddle/internal/services"
+	"heddle/internal/services/plan"
 )
 
 // containersConfig holds the settings of a host's service containers.
@@ -15,13 +16,16 @@ type containersConfig struct {
 }
 
 func (c *containersConfig) flags(f *pflag.FlagSet) {
-	f.IntVar(&c.weight, "container-weight", 1, "this host's share of the service containers, which check the members of load balancers; 0: none that is new")
+	f.IntVar(&c.weight, "container-weight", 1, "this host's share of the service containers, which check the members of load balancers and speak BGP, up to 10; 0: none that is new")
 	f.IntVar(&c.limit, "container-limit", 0, "service containers that this host runs at most (default any number)")
 }
 
 func (c *containersConfig) check() error {
-	if c.weight < 0 || c.limit < 0 {
-		return usagef("--container-weight %d, --container-limit %d: want numbers from 0", c.weight, c.limit)
+	if c.weight < 0 || c.weight > plan.MaxWeight {
+		return usagef("--container-weight %d: want 0 to %d", c.weight, plan.MaxWeight)
+	}
+	if c.limit < 0 {
+		return usagef("--container-limit %d: want a number from 0", c.limit)
 	}
 	return nil
 }

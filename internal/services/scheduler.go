@@ -260,7 +260,7 @@ func (s *Scheduler) pass(ctx context.Context) error {
 func liveHosts(r records.Reader) (hosts []plan.Host) {
 	for h := range schema.ContainerHosts.All(r) {
 		if _, alive := schema.HostStates.Peek(r, h.HostID); alive {
-			hosts = append(hosts, plan.Host{ID: h.HostID, Weight: h.Weight, Limit: h.Limit, Able: set(h.Kinds), Unable: set(h.Lacks)})
+			hosts = append(hosts, plan.Host{ID: h.HostID, Weight: min(h.Weight, plan.MaxWeight), Limit: h.Limit, Able: set(h.Kinds), Unable: set(h.Lacks)})
 		}
 	}
 	return hosts

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/neutron"
+	"heddle/internal/services/plan"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -61,11 +64,18 @@ func (s *site) host(id string) (lease store.Lease) { return s.limitedHost(id, 0)
 // limitedHost is host with a limit of containers.
 func (s *site) limitedHost(id string, limit int) (lease store.Lease) {
 	s.t.Helper()
+	return s.hostOf(&topology.ContainerHost{HostID: id, Weight: 1, Limit: limit})
+}
+
+// hostOf is host with a report of its own, of a host that runs all kinds.
+func (s *site) hostOf(runs *topology.ContainerHost) (lease store.Lease) {
+	s.t.Helper()
 	lease, err := s.st.Grant(s.t.Context(), time.Hour)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	alive, runs := &topology.HostState{HostID: id}, &topology.ContainerHost{HostID: id, Kinds: []string{topology.ContainerHAProxy, topology.ContainerBGP}, Weight: 1, Limit: limit}
+	alive := &topology.HostState{HostID: runs.HostID}
+	runs.Kinds = []string{topology.ContainerHAProxy, topology.ContainerBGP}
 	var ops []store.Op
 	for key, record := range map[string]any{schema.HostStates.KeyOf(alive): alive, schema.ContainerHosts.KeyOf(runs): runs} {
 		value, err := json.Marshal(record)
@@ -272,4 +282,26 @@ func TestSchedulerLimit(t *testing.T) {
 	s.update(func(tx *records.Tx) error { return schema.Bundles.Delete(tx, schema.ContainerBundleID("1")) })
 	s.waitAt("22", "a")
 	s.waitAt("333", "")
+}
+
+// TestReportedWeights: a host that reports a weight beyond the bound counts as one of the largest
+// weight.
+func TestReportedWeights(t *testing.T) {
+	s := newSite(t)
+	s.host("a")
+	s.hostOf(&topology.ContainerHost{HostID: "b", Weight: math.MaxInt})
+	if _, err := s.objects.Fresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var containers []plan.Placed
+	for i := range 10 * (plan.MaxWeight + 1) {
+		containers = append(containers, plan.Placed{ID: strconv.Itoa(i), Kind: topology.ContainerBGP})
+	}
+	count := map[string]int{}
+	for _, m := range plan.Place(liveHosts(records.Over(s.objects.Snapshot())), containers, nil) {
+		count[m.To]++
+	}
+	if count["a"] != 10 || count["b"] != 10*plan.MaxWeight {
+		t.Errorf("containers %v, want 10 and %d", count, 10*plan.MaxWeight)
+	}
 }

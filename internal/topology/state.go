@@ -71,7 +71,7 @@ type ContainerHost struct {
 	HostID string   `json:"hostId"`
 	Kinds  []string `json:"kinds"`           // that it is able to run, in order
 	Lacks  []string `json:"lacks,omitempty"` // kinds for which it lacks a program
-	Weight int      `json:"weight"`          // its share of the containers; 0 = none that is new
+	Weight int      `json:"weight"`          // its share of the containers, counted up to 10; 0 = none that is new
 	Limit  int      `json:"limit,omitempty"` // containers that it runs at most; 0 = any number
 }
 

@@ -6,10 +6,14 @@ import (
 	"slices"
 )
 
+// MaxWeight bounds the weight of a host, which the host itself reports: no host gets more than this
+// many times the containers of one with weight 1.
+const MaxWeight = 10
+
 // Host is a live host that runs service containers.
 type Host struct {
 	ID     string
-	Weight int // its share of the containers
+	Weight int // its share of the containers, at most MaxWeight
 	Limit  int // containers that it runs at most; 0 = any number
 	// Able has the kinds of containers that it runs, and Unable those for which it lacks a program:
 	// it gets one of them only where no other host may have it.
