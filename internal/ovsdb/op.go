@@ -121,7 +121,7 @@ type OpError struct {
 	Index   int    // of the operation; the number of operations when the commit of them all was refused
 	Op      string // in words
 	Code    string // such as "constraint violation", "referential integrity violation", "timed out"
-	Details string
+	Details string // both in the server's words, of a long text the beginning
 }
 
 // Error names the operation, the code and the details.
@@ -154,7 +154,7 @@ func readResults(ops []Op, raw json.RawMessage) ([]Result, error) {
 			if i < len(ops) {
 				what = ops[i].String()
 			}
-			return nil, &OpError{Index: i, Op: what, Code: a.Error, Details: a.Details}
+			return nil, &OpError{Index: i, Op: what, Code: excerpt(a.Error), Details: excerpt(a.Details)}
 		}
 	}
 	if len(answers) < len(ops) {

@@ -153,13 +153,13 @@ type rpcError struct{ text json.RawMessage }
 func (e *rpcError) Error() string {
 	var text string
 	if json.Unmarshal(e.text, &text) == nil {
-		return text
+		return excerpt(text)
 	}
 	var object struct{ Error, Details, Syntax string }
 	if json.Unmarshal(e.text, &object) == nil && object.Error != "" {
-		text = object.Error
+		text = excerpt(object.Error)
 		if object.Details != "" {
-			text += ": " + object.Details
+			text += ": " + excerpt(object.Details)
 		}
 		return text
 	}

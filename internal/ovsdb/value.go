@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Values are those of RFC 7047 §5.1. An atom is a string, int64, float64, bool, [UUID] or [Named];
@@ -237,4 +238,13 @@ func shorten(raw []byte) string {
 		return fmt.Sprintf("%q…", raw[:limit])
 	}
 	return fmt.Sprintf("%q", raw)
+}
+
+// excerpt returns the beginning of a long text of a server, for an error.
+func excerpt(text string) string {
+	const limit = 300
+	if len(text) <= limit {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:limit], ""), len(text))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -205,4 +206,20 @@ func FuzzAnswers(f *testing.F) {
 			s.requests(true)
 		}
 	})
+}
+
+// TestLongErrors: a server's words can be of any length; errors have their beginning.
+func TestLongErrors(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 20_000)
+	_, refused := readResults([]Op{{}}, json.RawMessage(`[{"error":"constraint violation","details":"`+long+`"}]`))
+	for name, err := range map[string]error{
+		"transaction": refused,
+		"text":        &rpcError{json.RawMessage(`"` + long + `"`)},
+		"object":      &rpcError{json.RawMessage(`{"error":"` + long + `","details":"` + long + `"}`)},
+	} {
+		if err == nil || len(err.Error()) > 1000 || !strings.Contains(err.Error(), "(20000 bytes)") {
+			t.Errorf("%s: got %.1200v, want the beginning and the length", name, err)
+		}
+	}
 }
