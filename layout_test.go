@@ -45,7 +45,7 @@ var may = map[string][]string{
 	"internal/store/backend": {"internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"},
 	"internal/store/records": {"internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
-	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {}, "internal/strictjson": {},
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {}, "internal/strictjson": {}, "internal/terminal": {},
 	// Two areas drive switches by their databases: the hosts of a XenAPI pool, and VTEPs.
 	"internal/ovsdb": {"internal/task"},
 	// Areas: the above and their own children, never another area.
@@ -77,7 +77,7 @@ var may = map[string][]string{
 	"internal/xen/model":   {},
 	"internal/xen/wire":    {"internal/xen/model"},
 	"internal/xen/client":  {"internal/xen/model", "internal/xen/wire"},
-	"internal/xen/xe":      {"internal/xen/model", "internal/xen/client"},
+	"internal/xen/xe":      {"internal/terminal", "internal/xen/model", "internal/xen/client"},
 	"internal/xen/star":    {},
 	"internal/xen/ovs":     {"internal/ovsdb"},
 	"internal/xen/objects": join(machinery, []string{"internal/store/schema", "internal/xen/model"}),
@@ -94,17 +94,17 @@ var may = map[string][]string{
 	"internal/api/octaviav2": join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/store/schema"}),
 	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
-	"internal/command":       {},
-	"internal/cli": {"internal/command", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
+	"internal/command":       {"internal/terminal"},
+	"internal/cli": {"internal/command", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
-	"internal/cloud": {"internal/topology/flow"},
+	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a
 	// user's program may, and the benchmarks what they measure without a network.
 	"internal/lab":   {"internal/cloud", "internal/netlab"},
 	"internal/demo":  {"internal/command", "internal/cloud", "internal/lab", "internal/netlab", "internal/store", "internal/store/backend", "internal/topology/packet", "calico", "calico/client"},
 	"internal/bench": {"internal/command", "internal/lab", "internal/netlab", "internal/offline", "internal/overlay/flowstate", "internal/topology/flow"},
 	// offline runs control's operations over a store in memory (decision 0012).
-	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate", "internal/strictjson",
+	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate", "internal/strictjson", "internal/terminal",
 		"internal/store", "internal/store/records", "internal/store/replica", "internal/store/snapshot", "internal/store/schema",
 		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/netlab"}),
 	"internal/netlab": {"internal/hostnet"}, // to enter namespaces

@@ -19,6 +19,7 @@ import (
 	"heddle/internal/demo"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/filterlog"
+	"heddle/internal/terminal"
 )
 
 // version is set by the build.
@@ -47,18 +48,21 @@ func main() {
 	}
 	var coded interface{ ExitCode() int }
 	if errors.As(err, &coded) {
-		if text := err.Error(); text != "" {
-			fmt.Fprintln(os.Stderr, "heddle: "+text)
+		if err.Error() != "" {
+			printError(err)
 		}
 		os.Exit(coded.ExitCode())
 	}
-	fmt.Fprintln(os.Stderr, "heddle: "+err.Error())
+	printError(err)
 	var usage usageError
 	if errors.As(err, &usage) {
 		os.Exit(2)
 	}
 	os.Exit(1)
 }
+
+// printError prints an error, which may quote names that tenants chose.
+func printError(err error) { fmt.Fprintln(os.Stderr, "heddle: "+terminal.EscapeLines(err.Error())) }
 
 // watchStart returns a flag that is set once a command has begun its work: an error before that is
 // one of usage, found by cobra. Commands that only group others require one of them.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -72,10 +73,14 @@ func bgpShowCommand(cloud *cloud.Config) *cobra.Command {
 		if len(args) == 1 && len(shown) == 0 {
 			return fmt.Errorf("no router %s speaks BGP: give it a speaker with a peer (openstack bgp speaker add peer)", args[0])
 		}
-		return command.PrintTable(cmd.OutOrStdout(), *format, shown,
-			[]string{"ROUTER", "AS", "HOST", "SPEAKER", "PEER", "PEER AS", "STATE", "UP", "RECEIVED", "REFUSED", "ADVERTISED", "NOTE"}, bgpRows(shown, time.Now()))
+		return printBGP(cmd.OutOrStdout(), *format, shown, time.Now())
 	}
 	return cmd
+}
+
+func printBGP(w io.Writer, format string, routers []bgpRouterView, now time.Time) error {
+	header := []string{"ROUTER", "AS", "HOST", "SPEAKER", "PEER", "PEER AS", "STATE", "UP", "RECEIVED", "REFUSED", "ADVERTISED", "NOTE"}
+	return command.PrintTable(w, format, routers, header, bgpRows(routers, now))
 }
 
 // bgpRows returns a row for each session, and one for a router without any.

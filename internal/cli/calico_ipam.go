@@ -15,6 +15,7 @@ import (
 	"heddle/calico/client"
 	"heddle/calico/ipam"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 // calicoIPAMCommand groups the commands on addresses of pools.
@@ -338,7 +339,7 @@ func printProblems(w io.Writer, format string, problems []ipam.Problem) error {
 		fmt.Fprintln(w, "nothing is wrong")
 	default:
 		for _, p := range problems {
-			fmt.Fprintln(w, p)
+			fmt.Fprintln(w, terminal.Escape(p.String()))
 		}
 	}
 	if harmful > 0 {

@@ -12,6 +12,7 @@ import (
 	"heddle/calico/client"
 	"heddle/calico/legacy"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 // legacyFlag adds the flag of commands that can use the legacy tree.
@@ -104,6 +105,6 @@ func deleteLegacy(ctx context.Context, c *client.Client, targets []manifest, mis
 
 func printFaults(w io.Writer, faults []legacy.Fault) {
 	for _, f := range faults {
-		fmt.Fprintf(w, "heddle: %v: left as it is\n", f)
+		fmt.Fprintf(w, "heddle: %s: left as it is\n", terminal.Escape(f.Error()))
 	}
 }

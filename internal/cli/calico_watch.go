@@ -12,6 +12,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 // calicoWatchCommand prints changes as they happen.
@@ -154,6 +155,6 @@ func (w watcher) print(event string, e client.Entry) error {
 	} else if doc.Spec != nil {
 		line += " " + compact(doc.Spec)
 	}
-	_, err = fmt.Fprintln(w.out, line)
+	_, err = fmt.Fprintln(w.out, terminal.Escape(line))
 	return err
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -53,20 +54,24 @@ func hostListCommand(cloud *cloud.Config) *cobra.Command {
 		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
 			return err
 		}
-		var rows [][]string
-		for _, h := range answer.Hosts {
-			state := "down"
-			if h.Alive {
-				state = "up"
-			}
-			if h.CutOff != "" {
-				state = "cut off: " + h.CutOff
-			}
-			rows = append(rows, []string{h.ID, h.Name, state, strings.Join(h.Roles, " "), h.TunnelIP, fmt.Sprint(h.Ports), h.Version})
-		}
-		return command.PrintTable(cmd.OutOrStdout(), *format, answer.Hosts, []string{"ID", "NAME", "STATE", "ROLES", "TUNNEL IP", "PORTS", "VERSION"}, rows)
+		return printHosts(cmd.OutOrStdout(), *format, answer.Hosts)
 	}
 	return cmd
+}
+
+func printHosts(w io.Writer, format string, hosts []hostView) error {
+	var rows [][]string
+	for _, h := range hosts {
+		state := "down"
+		if h.Alive {
+			state = "up"
+		}
+		if h.CutOff != "" {
+			state = "cut off: " + h.CutOff
+		}
+		rows = append(rows, []string{h.ID, h.Name, state, strings.Join(h.Roles, " "), h.TunnelIP, fmt.Sprint(h.Ports), h.Version})
+	}
+	return command.PrintTable(w, format, hosts, []string{"ID", "NAME", "STATE", "ROLES", "TUNNEL IP", "PORTS", "VERSION"}, rows)
 }
 
 func hostTokenCommand(cloud *cloud.Config) *cobra.Command {

@@ -11,6 +11,7 @@ import (
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 	"heddle/internal/offline"
+	"heddle/internal/terminal"
 	"heddle/internal/topology/flow"
 )
 
@@ -89,32 +90,33 @@ func parseFrame(text string) ([]byte, error) {
 
 // printTrace prints an answer with names beside the ids.
 func printTrace(w io.Writer, a *flow.TraceAnswer) {
+	line := func(words ...string) { fmt.Fprintln(w, terminal.Escape(strings.Join(words, ""))) }
 	for _, s := range a.Walk {
-		fmt.Fprintf(w, "  %s", named(a, s.Device))
+		step := "  " + named(a, s.Device)
 		if s.Chain != "" {
-			fmt.Fprintf(w, "  chain %s", named(a, s.Chain))
+			step += "  chain " + named(a, s.Chain)
 		}
 		if s.Rule != "" {
-			fmt.Fprintf(w, "  rule %s", named(a, s.Rule))
+			step += "  rule " + named(a, s.Rule)
 		}
-		fmt.Fprintf(w, "  %s\n", withNames(a, s.Text))
+		line(step, "  ", withNames(a, s.Text))
 	}
-	fmt.Fprintf(w, "verdict: %s", a.Verdict)
+	verdict := "verdict: " + a.Verdict
 	if a.Reason != "" {
-		fmt.Fprintf(w, ": %s", withNames(a, a.Reason))
+		verdict += ": " + withNames(a, a.Reason)
 	}
-	fmt.Fprintln(w)
+	line(verdict)
 	for _, o := range a.Outputs {
-		fmt.Fprintf(w, "out: port %s on host %s\n", named(a, o.PortID), named(a, o.HostID))
+		line("out: port ", named(a, o.PortID), " on host ", named(a, o.HostID))
 	}
 	for _, o := range a.Copies {
-		fmt.Fprintf(w, "copy: port %s on host %s\n", named(a, o.PortID), named(a, o.HostID))
+		line("copy: port ", named(a, o.PortID), " on host ", named(a, o.HostID))
 	}
 	for _, r := range a.Replies {
-		fmt.Fprintf(w, "reply: port %s: %x\n", named(a, r.PortID), r.Frame)
+		line("reply: port ", named(a, r.PortID), ": ", hex.EncodeToString(r.Frame))
 	}
 	if !a.LiveState {
-		fmt.Fprintln(w, "note: no agent answered for the port's host; a server did, which knows no connections or learned addresses")
+		line("note: no agent answered for the port's host; a server did, which knows no connections or learned addresses")
 	}
 }
 

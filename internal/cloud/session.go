@@ -21,6 +21,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"sigs.k8s.io/yaml"
 
+	"heddle/internal/terminal"
 	"heddle/internal/topology/flow"
 )
 
@@ -188,7 +189,7 @@ func (s *Session) Trace(ctx context.Context, request TraceRequest) (*flow.TraceA
 		return nil, err
 	}
 	if answer.Error != "" {
-		return nil, fmt.Errorf("host %s: %s", answer.HostID, answer.Error)
+		return nil, fmt.Errorf("host %s: %s", answer.HostID, terminal.Escape(answer.Error))
 	}
 	return &answer, nil
 }
@@ -199,7 +200,7 @@ func errorText(raw []byte) string {
 		Error struct{ Message string }
 	}
 	if json.Unmarshal(raw, &e) == nil && e.Error.Message != "" {
-		return e.Error.Message
+		return terminal.Escape(e.Error.Message) // a line break in it is part of a name
 	}
 	return strings.TrimSpace(string(raw))
 }

@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"heddle/internal/terminal"
 )
 
 // Exit is an error with an exit code. With an empty Text, nothing more is printed.
@@ -27,7 +29,8 @@ func OutputFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().StringP("output", "o", "text", "text or json")
 }
 
-// PrintTable writes rows in columns, or v as JSON when format is json.
+// PrintTable writes rows in columns, with cells that are safe on a terminal, or v as JSON when
+// format is json.
 func PrintTable(w io.Writer, format string, v any, header []string, rows [][]string) error {
 	switch format {
 	case "json":
@@ -35,7 +38,11 @@ func PrintTable(w io.Writer, format string, v any, header []string, rows [][]str
 	case "text":
 		tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 		for _, cells := range append([][]string{header}, rows...) {
-			fmt.Fprintln(tw, strings.Join(cells, "\t"))
+			safe := make([]string, len(cells))
+			for i, cell := range cells {
+				safe[i] = terminal.Escape(cell)
+			}
+			fmt.Fprintln(tw, strings.Join(safe, "\t"))
 		}
 		return tw.Flush()
 	}

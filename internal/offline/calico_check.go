@@ -196,7 +196,8 @@ func (f *checkedFile) print(asJSON bool, out io.Writer) error {
 			}
 		}
 	}
-	l.add("\n%d of %d expectations met", met, total)
+	l.add("")
+	l.add("%d of %d expectations met", met, total)
 	return l.writeTo(out)
 }
 

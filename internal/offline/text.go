@@ -8,13 +8,17 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/internal/terminal"
 	"heddle/internal/topology"
 )
 
 // lines collects text for people.
 type lines struct{ strings.Builder }
 
-func (l *lines) add(format string, args ...any) { fmt.Fprintf(l, format+"\n", args...) }
+// add adds one line.
+func (l *lines) add(format string, args ...any) {
+	l.WriteString(terminal.Escape(fmt.Sprintf(format, args...)) + "\n")
+}
 
 func (l *lines) writeTo(out io.Writer) error {
 	_, err := io.WriteString(out, l.String())
@@ -41,7 +45,8 @@ func (t *translation) print(out io.Writer) error {
 			l.add("")
 		}
 	}
-	l.add("\ntopology")
+	l.add("")
+	l.add("topology")
 	l.topology(t.Topology)
 	return l.writeTo(out)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"heddle/internal/terminal"
 	"heddle/internal/xen/client"
 )
 
@@ -62,7 +63,7 @@ func (c *call) print(value string) {
 		printMinimal(c.out, value)
 		return
 	}
-	fmt.Fprintln(c.out, value)
+	fmt.Fprintln(c.out, terminal.EscapeLines(value))
 }
 
 // do sends a request whose result is not needed.

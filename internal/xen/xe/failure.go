@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"heddle/internal/terminal"
 	"heddle/internal/xen/model"
 )
 
@@ -35,13 +36,13 @@ func report(ctx context.Context, w io.Writer, a api, err error) {
 	var known *model.Error
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintf(w, "%s\n%s\n", err, usageLine)
+		fmt.Fprintf(w, "%s\n%s\n", terminal.EscapeLines(err.Error()), usageLine)
 	case errors.As(err, &own):
-		fmt.Fprintf(w, "The command could not be carried out.\nmessage: %s\n", own.message)
+		fmt.Fprintf(w, "The command could not be carried out.\nmessage: %s\n", terminal.EscapeLines(own.message))
 	case errors.As(err, &known):
 		reportAPI(ctx, w, a, known)
 	default:
-		fmt.Fprintln(w, err)
+		fmt.Fprintln(w, terminal.EscapeLines(err.Error()))
 	}
 }
 
@@ -53,14 +54,14 @@ func reportAPI(ctx context.Context, w io.Writer, a api, failure *model.Error) {
 	}
 	about := model.LookupError(failure.Code)
 	if about == nil {
-		fmt.Fprintf(w, "Error code: %s\nError parameters: %s\n", failure.Code, strings.Join(failure.Params, ", "))
+		fmt.Fprintf(w, "Error code: %s\nError parameters: %s\n", failure.Code, terminal.Escape(strings.Join(failure.Params, ", ")))
 		return
 	}
 	r := newReader(ctx, a, false)
 	fmt.Fprintln(w, about.Text)
 	for i, text := range failure.Params {
 		p := paramOf(about, failure, i)
-		fmt.Fprintf(w, "%s: %s\n", p.Name, r.named(p.Class, text))
+		fmt.Fprintf(w, "%s: %s\n", p.Name, terminal.Escape(r.named(p.Class, text)))
 	}
 	fmt.Fprintf(w, "Error code: %s\n", failure.Code)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"heddle/internal/terminal"
 )
 
 // line is a field of a record as it is printed.
@@ -13,6 +15,7 @@ type line struct{ label, value string }
 const indent = 4
 
 // printRecord prints a record: labels to the right, but the first, and two empty lines after.
+// Values are safe on a terminal.
 func printRecord(w io.Writer, lines []line) {
 	width := 0
 	for _, l := range lines {
@@ -22,9 +25,9 @@ func printRecord(w io.Writer, lines []line) {
 	var b strings.Builder
 	for i, l := range lines {
 		if i == 0 {
-			fmt.Fprintf(&b, "%-*s: %s\n", width, l.label, l.value)
+			fmt.Fprintf(&b, "%-*s: %s\n", width, l.label, terminal.Escape(l.value))
 		} else {
-			fmt.Fprintf(&b, "%*s: %s\n", width, l.label, l.value)
+			fmt.Fprintf(&b, "%*s: %s\n", width, l.label, terminal.Escape(l.value))
 		}
 	}
 	b.WriteString("\n\n")

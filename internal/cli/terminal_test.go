@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/calico"
+	"heddle/calico/client"
+	"heddle/calico/ipam"
+	"heddle/calico/legacy"
+	"heddle/internal/topology/flow"
+)
+
+// hostile is a name that sets a terminal's title, clears it, changes the direction of writing, and
+// forges a line.
+const hostile = "x\x1b]0;pwned\a\x1b[2J\u202e\u009b2J\r\nok\ty"
+
+// escaped is hostile as people see it.
+const escaped = `x\x1b]0;pwned\a\x1b[2J\u202e\u009b2J\r\nok\ty`
+
+// TestHostileNames: what commands print for people is safe on a terminal, whatever tenants and
+// hosts have put into names and reports.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	workload := calico.WorkloadEndpointKey{Host: "h1", Orchestrator: "o", Workload: hostile, Endpoint: "e"}
+	for name, c := range map[string]struct {
+		print func(io.Writer) error
+		lines int
+	}{
+		"host list": {func(w io.Writer) error {
+			return printHosts(w, "text", []hostView{{ID: "1", Name: hostile, Version: hostile, CutOff: hostile, Roles: []string{hostile}, TunnelIP: hostile}})
+		}, 2},
+		"bgp show": {func(w io.Writer) error {
+			return printBGP(w, "text", []bgpRouterView{
+				{Name: hostile, Host: hostile, Status: hostile, Message: hostile},
+				{Name: hostile, Peers: []bgpPeerView{{Address: hostile, State: hostile, LastError: hostile}}}}, now)
+		}, 3},
+		"trace": {func(w io.Writer) error {
+			printTrace(w, &flow.TraceAnswer{LiveState: true, Verdict: hostile, Reason: hostile,
+				Walk:    []flow.Step{{Device: "n", Chain: "n", Rule: "n", Text: hostile + " n"}},
+				Outputs: []flow.TraceOutput{{PortID: "n", HostID: hostile}}, Copies: []flow.TraceOutput{{PortID: "n", HostID: hostile}},
+				Replies: []flow.TraceReply{{PortID: "n", Frame: []byte{0x1b}}},
+				Names:   map[string]flow.TraceName{"n": {Kind: hostile, Name: hostile}}})
+			return nil
+		}, 5},
+		"calico watch": {func(w io.Writer) error {
+			return watcher{out: w}.print("put", client.Entry{Key: workload, Raw: []byte(`{"state": "active", "name": "\u202e"}`)})
+		}, 1},
+		"calico ipam check": {func(w io.Writer) error {
+			return printProblems(w, "text", []ipam.Problem{{Path: hostile, Text: hostile, Harmless: true}})
+		}, 1},
+		"calico delete": {func(w io.Writer) error {
+			printFaults(w, []legacy.Fault{{Key: workload, Err: errors.New(hostile)}})
+			return nil
+		}, 1},
+		"calico apply": {func(w io.Writer) error {
+			return printApplied(w, "text", []outcome{{Kind: calico.KindPolicy, Name: hostile, Action: actionCreated}})
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b strings.Builder
+			if err := c.print(&b); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(b.String(), escaped) {
+				t.Errorf("got %q, want the name as %s", b.String(), escaped)
+			}
+			lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+			if len(lines) != c.lines {
+				t.Errorf("%d lines, want %d: %q", len(lines), c.lines, lines)
+			}
+			for _, line := range lines {
+				if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsGraphic(r) }) {
+					t.Errorf("a line is not safe: %q", line)
+				}
+			}
+		})
+	}
+}
