@@ -38,8 +38,9 @@ const (
 
 // ServeRouter speaks BGP for a router in the network namespace of this process, by the plans of the
 // agent that connects (package routerbgp), until ctx ends or no agent is heard for the time in the
-// plan: the router's container may be on another host by then. It needs a process of its own. It ends its sessions, so that neighbours withdraw what
-// they have learned from it at once; when it is killed they keep that for the restart time.
+// plan: the router's container may be on another host by then. It needs a process of its own. It
+// ends its sessions, so that neighbours withdraw what they have learned from it at once; when it is
+// killed they keep that for the restart time.
 func ServeRouter(ctx context.Context, o RouterOptions) error {
 	o.Port, o.Log = cmp.Or(o.Port, standardPort), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	// Neighbours' passwords are for no other process of the same user, nor for a core dump.

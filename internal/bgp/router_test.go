@@ -277,8 +277,8 @@ func TestRouterRestarts(t *testing.T) {
 	r.cmd = nil
 }
 
-// TestRouterAgentSilent: a speaker ends when the agent that is connected says nothing, as when it is
-// stopped, and not while it shows that it works.
+// TestRouterAgentSilent: a speaker ends when the agent that is connected says nothing, as when it
+// is stopped, and not while it shows that it works.
 func TestRouterAgentSilent(t *testing.T) {
 	r := newWire(t).router("r")
 	r.plan.LingerSeconds = 8
