@@ -339,10 +339,12 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 	}
 	c.ClientTLSInfo.ClientCertAuth = true // has etcd believe asRoot, too
 	c.ListenClientUrls = []url.URL{{Scheme: scheme, Path: o.memberSocket()}}
-	// etcd's HTTP pages show the command line and metrics: root has them on a socket of their own,
-	// and agents reach gRPC alone.
-	c.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: o.metricsSocket()}}
-	c.EnableGRPCGateway = false
+	if o.Agents != "" {
+		// etcd's HTTP pages show the command line and metrics: root has them on a socket of their
+		// own, and hosts reach gRPC alone. Local programs have all of etcd, its JSON API too.
+		c.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: o.metricsSocket()}}
+		c.EnableGRPCGateway = false
+	}
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 		MinTime:             leastBetweenProbes,
 		PermitWithoutStream: true, // agents probe idle connections, too

@@ -256,6 +256,22 @@ func TestNoPagesForHosts(t *testing.T) {
 	}
 }
 
+// TestPagesForLocalPrograms: what connects to the loopback address has etcd's JSON API, as clients in
+// Python use it.
+func TestPagesForLocalPrograms(t *testing.T) {
+	t.Parallel()
+	server := openTest(t, Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0"})
+	for path, want := range map[string]string{"/version": "etcdserver", "/v3/maintenance/status": "dbSize"} {
+		method := http.MethodGet
+		if strings.HasPrefix(path, "/v3/") {
+			method = http.MethodPost
+		}
+		if status, text, err := fetch(t, http.DefaultClient, method, "http://"+server.Endpoint()+path); err != nil || status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %q, %v; want 200 and %s", path, status, text, err, want)
+		}
+	}
+}
+
 func fetch(t *testing.T, c *http.Client, method, url string) (status int, text string, err error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
