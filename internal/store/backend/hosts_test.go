@@ -256,8 +256,8 @@ func TestNoPagesForHosts(t *testing.T) {
 	}
 }
 
-// TestPagesForLocalPrograms: what connects to the loopback address has etcd's JSON API, as clients in
-// Python use it.
+// TestPagesForLocalPrograms: what connects to the loopback address has etcd's JSON API, as clients
+// in Python use it.
 func TestPagesForLocalPrograms(t *testing.T) {
 	t.Parallel()
 	server := openTest(t, Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0"})
