@@ -71,10 +71,14 @@ func (m *machine) ask(vip netip.AddrPort, from uint16) *obeyed {
 	t := m.lab.t
 	t.Helper()
 	var c net.Conn
-	err := m.Do(func() (err error) {
-		d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: m.v4.AsSlice(), Port: int(from)}}
-		c, err = d.Dial("tcp4", vip.String())
-		return err
+	var err error
+	m.lab.wait("the port to be free", func() bool { // the one before may not have its last ACK yet
+		err = m.Do(func() (err error) {
+			d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: m.v4.AsSlice(), Port: int(from)}}
+			c, err = d.Dial("tcp4", vip.String())
+			return err
+		})
+		return !errors.Is(err, syscall.EADDRINUSE)
 	})
 	if err != nil {
 		m.lab.logs()
