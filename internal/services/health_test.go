@@ -33,7 +33,7 @@ func monitorOf(kind string) topology.HealthMonitor {
 // TestHealthByHAProxy: haproxy in a container finds members down and up again, across hosts. What
 // is known outlives changes, haproxy, the agent and the host.
 func TestHealthByHAProxy(t *testing.T) {
-	l := newLab(t, 2)
+	l := newLabOf(t, 2, 15*time.Second) // in which an agent starts again
 	b := l.balancer(monitorOf(topology.MonitorTCP))
 	at1, ns1 := l.machine(l.hosts[0])
 	at2, ns2 := l.machine(l.hosts[1])
