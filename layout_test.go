@@ -39,15 +39,15 @@ var may = map[string][]string{
 	// Machinery: no words. schema alone joins words with records.
 	"internal/store": {}, "internal/store/snapshot": {"internal/store"},
 	"internal/store/etcd": {"internal/store", "internal/task"}, "internal/store/follow": {"internal/store", "internal/task"},
-	"internal/store/replica": {"internal/store", "internal/store/follow", "internal/store/snapshot", "internal/task"},
+	"internal/store/replica": {"internal/store", "internal/store/follow", "internal/store/snapshot", "internal/task", "internal/terminal"},
 	// The server is behind the contract that all others use: only main, commands for its own host
 	// and tests open it.
 	"internal/store/backend": {"internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"},
 	"internal/store/records": {"internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
-	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {}, "internal/strictjson": {}, "internal/terminal": {},
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/strictjson": {}, "internal/terminal": {},
 	// Two areas drive switches by their databases: the hosts of a XenAPI pool, and VTEPs.
-	"internal/ovsdb": {"internal/task"},
+	"internal/ovsdb": {"internal/task", "internal/terminal"},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
 	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/filterlog", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/wireguard"}),

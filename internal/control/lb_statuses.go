@@ -2,7 +2,6 @@ package control
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"heddle/internal/control/translate"
@@ -43,21 +42,16 @@ func monitored(r records.Reader, p *neutron.LBPool) bool {
 // the container that checks it or, until that has one, the newest of a host that had it before.
 func healthOf(r records.Reader, member string, p *neutron.LBPool) *topology.MemberHealth {
 	container := containerOf(p)
-	checker, _ := schema.ContainerBindings.Peek(r, container)
-	var former []string
-	if b, ok := schema.Bundles.Peek(r, schema.ContainerBundleID(container)); ok {
-		former = b.Bundle.ServiceContainers[0].FormerHostIDs
-	}
-	var newest *topology.MemberHealth
-	for h := range schema.MemberHealths.By(r, "member", member) {
-		if checker != nil && h.HostID == checker.HostID {
+	if checker, ok := schema.ContainerBindings.Peek(r, container); ok {
+		if h, ok := schema.MemberHealths.Peek(r, checker.HostID+"/"+member); ok {
 			return h
 		}
-		if slices.Contains(former, h.HostID) && (newest == nil || h.Since.After(newest.Since)) {
-			newest = h
-		}
 	}
-	return newest
+	b, ok := schema.Bundles.Peek(r, schema.ContainerBundleID(container))
+	if !ok {
+		return nil
+	}
+	return schema.FormerHealth(r, member, b.Bundle.ServiceContainers[0].FormerHostIDs)
 }
 
 // containerOf returns the container that checks the members of a pool.

@@ -9,7 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
+
+	"heddle/internal/terminal"
 )
 
 // Values are those of RFC 7047 §5.1. An atom is a string, int64, float64, bool, [UUID] or [Named];
@@ -241,10 +242,4 @@ func shorten(raw []byte) string {
 }
 
 // excerpt returns the beginning of a long text of a server, for an error.
-func excerpt(text string) string {
-	const limit = 300
-	if len(text) <= limit {
-		return text
-	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:limit], ""), len(text))
-}
+func excerpt(text string) string { return terminal.Excerpt(text, 300) }

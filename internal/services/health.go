@@ -3,7 +3,6 @@ package services
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"sync"
 	"time"
 
@@ -107,13 +106,10 @@ func (v *verdicts) status(member string, former []string) string {
 	if own != nil {
 		return own.Status
 	}
-	var newest topology.MemberHealth
-	for h := range schema.MemberHealths.By(records.Over(v.opts.Objects.Snapshot()), "member", member) {
-		if slices.Contains(former, h.HostID) && (newest.Status == "" || h.Since.After(newest.Since)) {
-			newest = *h
-		}
+	if h := schema.FormerHealth(records.Over(v.opts.Objects.Snapshot()), member, former); h != nil {
+		return h.Status
 	}
-	return newest.Status
+	return ""
 }
 
 // has reports whether this host has a verdict about a member.

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -414,9 +413,11 @@ func TestRoutingPeerRemoved(t *testing.T) {
 	r.waitUp(removed)
 	l.wait("the router's network", func() bool { return one.has("203.0.113.0/24") && two.has("203.0.113.0/24") })
 	since := r.session(kept).Since
-	// BIRD is still sending its keepalive and its End-of-RIB. What is unread when gobgp closes the
-	// connection turns the end into a reset, and BIRD does not read the NOTIFICATION then.
-	time.Sleep(time.Second)
+	// What is unread when gobgp closes the connection turns the end into a reset, and BIRD does not
+	// read the NOTIFICATION then. After these withdrawals it has nothing more to send.
+	l.wait("the peer's routes", func() bool { return r.session(removed).Received == 3 })
+	two.ask("disable static1")
+	l.wait("their withdrawal", func() bool { return r.session(removed).Received == 0 })
 
 	r.peers, r.speaker.Sessions = r.peers[:1], r.speaker.Sessions[:1]
 	r.write()

@@ -222,7 +222,8 @@ func (p *speakerProcess) ticked() error {
 	if p.silent++; p.silent > silentTicks {
 		return errSilent
 	}
-	return p.write(nil)
+	_ = p.write(nil) // the end of the connection is its reader's to report, with the reason
+	return nil
 }
 
 // apply gives the speaker a plan.

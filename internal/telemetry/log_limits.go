@@ -2,13 +2,13 @@ package telemetry
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"heddle/internal/terminal"
 )
 
 const (
@@ -30,7 +30,7 @@ func CutValue(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString, slog.KindAny:
 		if text := a.Value.String(); len(text) > mostValueBytes {
-			a.Value = slog.StringValue(fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:mostValueBytes], ""), len(text)))
+			a.Value = slog.StringValue(terminal.Excerpt(text, mostValueBytes))
 		}
 	}
 	return a

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -53,13 +54,10 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { stopped <- srv.Serve(l) }()
 	close(s.ready)
 	ctx, end := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() { tellManager(ctx, s.opts.Waiting) })
+	defer telling.Wait()
 	defer end()
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
-		tellManager(ctx, s.opts.Waiting)
-	}()
-	defer func() { end(); <-told }()
 	select {
 	case err := <-stopped:
 		return err

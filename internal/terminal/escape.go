@@ -1,8 +1,9 @@
 // Package terminal makes text safe to print for people: names that tenants chose and reports of
-// hosts may contain what a terminal obeys, or what reorders or forges lines.
+// hosts may contain what a terminal obeys, or what reorders or forges lines, and may be long.
 package terminal
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -39,6 +40,15 @@ func EscapeLines(text string) string {
 		lines[i] = Escape(lines[i])
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Excerpt returns a text of at most so many bytes as it is; of a longer one the beginning, with its
+// length.
+func Excerpt(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
 // needsEscape counts RuneError, as which invalid bytes are read, too.

@@ -7,6 +7,15 @@ import (
 	"unicode/utf8"
 )
 
+func TestExcerpt(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcd… (5 bytes)", "abcé": "abc… (5 bytes)"} {
+		if got := Excerpt(text, 4); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -213,19 +213,19 @@ func TestRefused(t *testing.T) {
 func TestRefusedValues(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	const nobody = "11111111-1111-1111-1111-111111111111"
-	const members = "/pools/" + nobody + "/members"
+	const unknown = "11111111-1111-1111-1111-111111111111"
+	const members = "/pools/" + unknown + "/members"
 	names := map[string]string{"/loadbalancers": "loadbalancer", "/listeners": "listener", "/pools": "pool", members: "member", "/healthmonitors": "healthmonitor"}
 	bodies := map[string]string{
-		"/loadbalancers":  `"vip_subnet_id":"` + nobody + `"`,
-		"/listeners":      `"loadbalancer_id":"` + nobody + `","protocol":"TCP","protocol_port":80`,
-		"/pools":          `"loadbalancer_id":"` + nobody + `","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"`,
+		"/loadbalancers":  `"vip_subnet_id":"` + unknown + `"`,
+		"/listeners":      `"loadbalancer_id":"` + unknown + `","protocol":"TCP","protocol_port":80`,
+		"/pools":          `"loadbalancer_id":"` + unknown + `","protocol":"TCP","lb_algorithm":"ROUND_ROBIN"`,
 		members:           `"address":"10.0.0.1","protocol_port":80`,
-		"/healthmonitors": `"pool_id":"` + nobody + `","type":"TCP","delay":5,"timeout":3,"max_retries":2`,
+		"/healthmonitors": `"pool_id":"` + unknown + `","type":"TCP","delay":5,"timeout":3,"max_retries":2`,
 	}
 	for path := range names {
 		body := `{"` + names[path] + `":{` + bodies[path] + "}}"
-		if a := s.do(t, "member", http.MethodPost, path, body, nil); a.status == http.StatusBadRequest && !strings.Contains(string(a.body), nobody) {
+		if a := s.do(t, "member", http.MethodPost, path, body, nil); a.status == http.StatusBadRequest && !strings.Contains(string(a.body), unknown) {
 			t.Errorf("POST %s %s: %s", path, body, a.body) // all that is wrong is the reference
 		}
 	}

@@ -39,6 +39,10 @@ type pins struct {
 	held *os.File // root, locked by this process
 }
 
+// holdTimeout bounds the wait for another process to let a directory go. A program that the last
+// holder was just starting has the lock until it is executed.
+const holdTimeout = time.Second
+
 const (
 	portLinkPrefix  = "port-"
 	underlayLink    = "underlay"
@@ -78,17 +82,15 @@ func (p *pins) hold(name string) error {
 	if err != nil {
 		return fmt.Errorf("lock pinned maps: %w", err)
 	}
-	// A program that the last holder was just starting has its lock until it is executed.
-	err = unix.EWOULDBLOCK
-	for wait := time.Millisecond; errors.Is(err, unix.EWOULDBLOCK) && wait < time.Second; wait *= 2 {
-		time.Sleep(wait)
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	locked := make(chan error, 1)
+	go func() { locked <- unix.Flock(int(dir.Fd()), unix.LOCK_EX) }()
+	select {
+	case err = <-locked:
+	case <-time.After(holdTimeout):
+		err = fmt.Errorf("an agent named %s runs on this machine: stop it, or give this one another --name", name)
 	}
 	if err != nil {
-		dir.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = fmt.Errorf("an agent named %s runs on this machine: stop it, or give this one another --name", name)
-		}
+		dir.Close() // which returns a lock that comes later
 		return fmt.Errorf("lock %s: %w", p.root, err)
 	}
 	p.held = dir

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"heddle/internal/store/follow"
 	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
+	"heddle/internal/terminal"
 )
 
 // Options configure a Replica.
@@ -224,16 +224,10 @@ func (r *Replica) apply(u follow.Update) {
 // values of their reports.
 const mostLogged = 200
 
-func excerpt(text string) string {
-	if len(text) <= mostLogged {
-		return text
-	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:mostLogged], ""), len(text))
-}
-
 func (r *Replica) publish(update snapshot.Update, invalid []snapshot.Invalid) {
 	for _, i := range invalid {
-		r.tableLogs[i.Source].Error("ignoring invalid object", "key", excerpt(i.Key), "revision", i.Revision, "err", excerpt(i.Err.Error()))
+		r.tableLogs[i.Source].Error("ignoring invalid object", "key", terminal.Excerpt(i.Key, mostLogged), "revision", i.Revision,
+			"err", terminal.Excerpt(i.Err.Error(), mostLogged))
 	}
 	first := update.Prev.Revision == 0
 	r.current.Store(update.Next)

@@ -59,6 +59,17 @@ func formerHosts(old *topology.Bundle, to *topology.ContainerBinding) []string {
 	return all
 }
 
+// FormerHealth returns the newest verdict on a member of those of some hosts, which ran the checks
+// before; nil for none.
+func FormerHealth(r records.Reader, member string, hosts []string) (newest *topology.MemberHealth) {
+	for h := range MemberHealths.By(r, "member", member) {
+		if slices.Contains(hosts, h.HostID) && (newest == nil || h.Since.After(newest.Since)) {
+			newest = h
+		}
+	}
+	return newest
+}
+
 func containerKeys(b *Bundle) (keys []string) {
 	if b.Owner.Kind != topology.ContainerOwner {
 		return nil
