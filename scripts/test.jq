@@ -14,13 +14,14 @@ def said: map(.Output // empty) | add // "" | split("\n")
 # Failed, or cut off by a panic or the timeout.
 def failed: any(.[]; .Action == "fail") or all(.[]; .Action | IN("pass", "skip") | not);
 
-# All events in an array: what each failed test said, the closing lines, the failed tests' names.
+# All events in an array: what each failed test said, subtests before what holds them, which often says only how its lab
+# looked; the closing lines; the failed tests' names.
 def failures: . as $all
   | [ map(select(.Package)) | group_by([.Package, .Test])[] | select(failed)
       | {package: .[0].Package, test: .[0].Test, said: said, build: (map(.FailedBuild // empty) | first)}
       | if .build then .build as $b | .test = "(does not build)" | .said = ($all | map(select(.ImportPath == $b)) | said) else . end
       # A package fails with its tests; it counts by itself when it said something outside of them.
       | select(.test or .said != []) ] as $failed
-  | ($failed[] | select(.said != []) | "", "in \(.package) \(.test // "")", .said[]),
+  | ($failed | sort_by(-(.test // "" | split("/") | length))[] | select(.said != []) | "", "in \(.package) \(.test // "")", .said[]),
     "", ($all[] | closing | rtrimstr("\n")), "",
     ($failed[] | "failed: \(.package) \(.test // "(outside its tests)")");

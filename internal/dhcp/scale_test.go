@@ -289,7 +289,7 @@ func processor() time.Duration {
 func (r *region) metrics() map[string]float64 {
 	r.t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(r.dataDir, "metrics.sock"))
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(r.dataDir, "etcd.sock"))
 	}}}
 	answer, err := c.Get("http://etcd/metrics")
 	if err != nil {

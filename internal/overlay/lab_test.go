@@ -199,7 +199,18 @@ func (l *lab) start() {
 	}
 	for _, h := range l.hosts {
 		h.waitReady()
+		h.waitRegistered()
 	}
+}
+
+// waitRegistered waits until the store has the host, which an agent may be ready before: ports can
+// be bound to it by name.
+func (h *testHost) waitRegistered() {
+	h.lab.t.Helper()
+	h.lab.wait("host "+h.name+" to be registered", func() bool {
+		_, err := h.lab.st.Get(h.lab.t.Context(), schema.Underlays.Key(h.id))
+		return err == nil
+	})
 }
 
 // put writes what an object owns; nil takes it away.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-const samplePlan = `{"version":2,"as":64512,"neighbours":[{"address":"203.0.113.1","local":"203.0.113.2","as":65001,"password":"secret","holdTime":9}],` +
+const samplePlan = `{"version":3,"as":64512,"neighbours":[{"address":"203.0.113.1","local":"203.0.113.2","as":65001,"password":"secret","holdTime":9}],` +
 	`"networks":["10.0.0.0/24"],"links":[{"subnet":"203.0.113.0/24"},{"subnet":"10.0.0.0/24","tenant":true}],"own":["10.0.0.1"],"lingerSeconds":15}`
 
 func TestParsePlan(t *testing.T) {
@@ -14,7 +14,7 @@ func TestParsePlan(t *testing.T) {
 		t.Fatalf("ParsePlan = %+v, %v", p, err)
 	}
 	for _, c := range []struct{ old, new, want string }{
-		{`"version":2`, `"version":3`, "version 3"},
+		{`"version":3`, `"version":4`, "version 4"},
 		{`"as":64512`, `"as":0`, "AS number"},
 		{`"as":64512`, `"as":4294967296`, "number"},
 		{`"as":65001`, `"as":0`, "neighbour 203.0.113.1: no AS number"},
@@ -37,7 +37,7 @@ func TestParsePlan(t *testing.T) {
 
 func FuzzParsePlan(f *testing.F) {
 	f.Add([]byte(samplePlan))
-	f.Add([]byte(`{"version":2,"as":1,"neighbours":null,"networks":["0.0.0.0/0"],"links":[],"lingerSeconds":1}`))
+	f.Add([]byte(`{"version":3,"as":1,"neighbours":null,"networks":["0.0.0.0/0"],"links":[],"lingerSeconds":1}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		p, err := ParsePlan(line)
 		if err != nil {
