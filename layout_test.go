@@ -95,7 +95,9 @@ var may = map[string][]string{
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/store/schema"}),
 	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
-	"internal/cli": {"internal/command", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
+	// heddle plug works on a host, with the rights that any program of an administrator can have.
+	"internal/plug": {"internal/cloud", "internal/hostnet", "internal/terminal"},
+	"internal/cli": {"internal/command", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a

@@ -51,7 +51,6 @@ type blockStep struct {
 var guides = map[string]guide{
 	"install.md": {machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"make setup build": {change: map[string]string{"make setup build\n": ""}}, // the test's own binary is bin/heddle
-		"plug() {":         {change: map[string]string{"openstack port list        # ACTIVE": "until [ $(openstack port list -f value -c Status | grep -c ACTIVE) = 2 ]; do sleep 0.2; done"}},
 	}},
 	"hosts.md": {after: install, machines: []machineAt{{"cloud", 1}, {"h1", 11}}, blocks: map[string]blockStep{
 		"install -d /etc/heddle":               {on: []string{"h1"}},

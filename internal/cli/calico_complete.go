@@ -111,11 +111,8 @@ func labelTerm(name, value string) string {
 func (s *calicoStore) complete(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
-	// A completion runs no command, so flags lack values from environment and file.
-	if settle := cmd.Root().PersistentPreRunE; settle != nil {
-		if err := settle(cmd, nil); err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
+	if err := settle(cmd); err != nil {
+		return nil, cobra.ShellCompDirectiveError
 	}
 	c, err := s.open()
 	if err != nil {

@@ -18,5 +18,15 @@ func TestAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkHeld(t, "test-agent", true)
+	checkHeld(t, "test", false)
 	next.Close()
+	checkHeld(t, "test-agent", false)
+}
+
+func checkHeld(t *testing.T, name string, want bool) {
+	t.Helper()
+	if held, err := Held(name); err != nil || held != want {
+		t.Errorf("%s is held: %t, %v, want %t", name, held, err, want)
+	}
 }

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/cloud"
+	"heddle/internal/terminal"
+)
+
+// apiCompleteTimeout bounds a completion from the APIs, with its login.
+const apiCompleteTimeout = time.Second
+
+// completeObjects completes the names of objects.
+func completeObjects(login *cloud.Config, k cloud.Kind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), apiCompleteTimeout)
+		defer cancel()
+		err := settle(cmd)
+		var names []string
+		if err == nil {
+			names, err = objectNames(ctx, login, k)
+		}
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// settle gives the flags of a command that is completed their values from environment and file: a
+// completion runs no command.
+func settle(cmd *cobra.Command) error {
+	if before := cmd.Root().PersistentPreRunE; before != nil {
+		return before(cmd, nil)
+	}
+	return nil
+}
+
+// objectNames returns what people can call the objects of a kind, in order: names, and the ids of
+// objects without a name or with one that a terminal would obey.
+func objectNames(ctx context.Context, login *cloud.Config, k cloud.Kind) ([]string, error) {
+	s, err := login.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	api, err := s.Neutron()
+	if err != nil {
+		return nil, err
+	}
+	var all []cloud.Object
+	if err := api.List(ctx, k, url.Values{"fields": {"id", k.NameField()}}, &all); err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(all))
+	for _, o := range all {
+		name := o.Text(k.NameField())
+		if name == "" || terminal.Escape(name) != name {
+			name = o.ID()
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// arguments completes each argument by a function of its own, and none after them.
+func arguments(all ...cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) >= len(all) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return all[len(args)](cmd, args, word)
+	}
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/cloud"
+	"heddle/internal/command"
+	"heddle/internal/hostnet"
+	"heddle/internal/plug"
+	"heddle/internal/terminal"
+)
+
+// plugFlags are the flags of plug and unplug.
+type plugFlags struct {
+	cloud *cloud.Config
+	state string
+	host  string
+}
+
+func addPlugFlags(cmd *cobra.Command) *plugFlags {
+	p := &plugFlags{cloud: cloudFlags(cmd)}
+	f := cmd.Flags()
+	f.StringVar(&p.state, "state", "/var/lib/heddle-agent", "state `directory` of this host's agent, where what is plugged is recorded")
+	ofSections(f, "state", "agent")
+	cmd.ValidArgsFunction = arguments(completeObjects(p.cloud, cloud.Port))
+	return p
+}
+
+// plugger returns a plugger for this host. Its second result closes it.
+func (p *plugFlags) plugger(cmd *cobra.Command) (*plug.Plugger, func(), error) {
+	if os.Geteuid() != 0 {
+		return nil, nil, fmt.Errorf("%s changes this host's network: run it as root", cmd.CommandPath())
+	}
+	s, err := p.cloud.Login(cmd.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := s.Neutron()
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.host == "" {
+		if p.host, err = agentName(p.state); err != nil {
+			return nil, nil, err
+		}
+	}
+	here, err := hostnet.Here()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &plug.Plugger{API: api, Net: here, Dir: plug.RecordsDir(p.state), Host: p.host}, func() { here.Close() }, nil
+}
+
+// agentName returns the name of this host's agent: that which agents with this state directory have
+// had, else the host's.
+func agentName(state string) (string, error) {
+	file := filepath.Join(state, "agent.json")
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return os.Hostname()
+	}
+	if err != nil {
+		return "", fmt.Errorf("name of this host's agent: %w", err)
+	}
+	var record struct{ Names []string }
+	if err := json.Unmarshal(raw, &record); err != nil || len(record.Names) != 1 {
+		return "", fmt.Errorf("agents with the state directory %s have had the names %q: say by --host which one serves the port", state, record.Names)
+	}
+	return record.Names[0], nil
+}
+
+// plugCommand gives a workload the interface of a port.
+func plugCommand() *cobra.Command {
+	var at plug.Place
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "plug PORT {--netns NAME | --pid N | --tap}",
+		Short: "Give a network namespace or a machine on this host the interface of a port",
+		Long: `Run on a host with an agent, as root. PORT is a port's id or name.
+With --netns or --pid it makes a veth pair: the end in the namespace gets the port's MAC address and addresses, the MTU of its network, and
+the routes of its subnets; routes by other interfaces to the same destinations stay. If the subnets have name servers and the namespace has a name without
+/etc/netns/NAME/resolv.conf, that file is written, and "ip netns exec" uses it. With --tap it makes a persistent tap for a virtual
+machine, which must have the port's MAC address.
+Then it binds the port to this host and waits until it is ACTIVE. On failure everything is as before. To plug a port again where it is
+gives it what it lacks; to plug it elsewhere, unplug it first.`,
+		Args: cobra.ExactArgs(1),
+	}
+	p := addPlugFlags(cmd)
+	format := command.OutputFlag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&p.host, "host", "", "`name` of this host's agent; default: the one in its state directory, else the host's name")
+	f.StringVar(&at.Netns, "netns", "", "network namespace: a `name` in ip netns, or a path")
+	f.IntVar(&at.PID, "pid", 0, "the network namespace of process `N`")
+	f.BoolVar(&at.Tap, "tap", false, "a persistent tap on the host")
+	f.StringVar(&at.Interface, "interface", "eth0", "`name` of the interface in the namespace")
+	f.DurationVar(&wait, "wait", 30*time.Second, "`time` until the port has to be ACTIVE; 0: do not wait")
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "tap")
+	cmd.MarkFlagsOneRequired("netns", "pid", "tap")
+	registerCompletion(cmd, "netns", completeNamespaces)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if at.Tap {
+			if f.Changed("interface") {
+				return &command.Exit{Code: 2, Text: "--interface names an interface in a namespace; a tap is called as the port's binding says"}
+			}
+			at.Interface = ""
+		}
+		plugger, closeIt, err := p.plugger(cmd)
+		if err != nil {
+			return err
+		}
+		defer closeIt()
+		plugger.Wait = wait
+		r, err := plugger.Plug(cmd.Context(), args[0], at)
+		if err != nil {
+			return err
+		}
+		return printPlugged(cmd.OutOrStdout(), *format, r)
+	}
+	return cmd
+}
+
+func completeNamespaces(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, err := hostnet.NamedNamespaces("")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func printPlugged(w io.Writer, format string, r *plug.Result) error {
+	if format == "json" {
+		return command.PrintJSON(w, r)
+	}
+	place := fmt.Sprintf("%s in %s", r.Place.Interface, r.Place)
+	if r.Place.Tap {
+		place = "a tap"
+	}
+	rows := [][]string{
+		{"port", strings.TrimSpace(r.Name + " " + r.PortID)},
+		{"workload", place},
+		{"host", fmt.Sprintf("%s, interface %s", r.Host, r.Device)},
+		{"MAC", r.MACAddress},
+		{"MTU", fmt.Sprint(r.MTU)},
+		{"addresses", strings.Join(r.Addresses, " ")},
+		{"routes", strings.Join(r.Routes, ", ")},
+		{"status", r.Status},
+	}
+	for _, note := range r.Notes {
+		rows = append(rows, []string{"note", note})
+	}
+	for _, row := range rows {
+		if row[1] != "" {
+			fmt.Fprintf(w, "%-9s  %s\n", row[0], terminal.Escape(row[1]))
+		}
+	}
+	return nil
+}
+
+// unplugCommand takes back what plug did.
+func unplugCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "unplug PORT",
+		Short: "Take a port's interface away that heddle plug made on this host",
+		Long:  "Removes the interface that heddle plug made for a port, by id or name, and the files that it wrote and nobody has changed since, and\nunbinds the port.",
+		Args:  cobra.ExactArgs(1),
+	}
+	p := addPlugFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		plugger, closeIt, err := p.plugger(cmd)
+		if err != nil {
+			return err
+		}
+		defer closeIt()
+		id, err := plugger.Unplug(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "port %s is unplugged\n", id)
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,207 @@
+package plug
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/internal/cloud"
+	"heddle/internal/hostnet"
+	"heddle/internal/terminal"
+)
+
+const (
+	statusActive  = "ACTIVE"
+	bindingFailed = "binding_failed"
+	// pollInterval is the pause between two looks at a port's status.
+	pollInterval = 100 * time.Millisecond
+)
+
+// port is a port as the API shows it to an administrator.
+type port struct {
+	ID           string    `json:"id"`
+	Name         string    `json:"name"`
+	NetworkID    string    `json:"network_id"`
+	MACAddress   string    `json:"mac_address"`
+	FixedIPs     []fixedIP `json:"fixed_ips"`
+	DeviceOwner  string    `json:"device_owner"`
+	Status       string    `json:"status"`
+	AdminStateUp bool      `json:"admin_state_up"`
+	// HostID is nil when the caller may not see it.
+	HostID  *string        `json:"binding:host_id"`
+	VIFType string         `json:"binding:vif_type"`
+	Profile map[string]any `json:"binding:profile"`
+}
+
+// String names the port to people.
+func (p *port) String() string { return terminal.Escape(cmp.Or(p.Name, p.ID)) }
+
+func (p *port) host() string {
+	if p.HostID == nil {
+		return ""
+	}
+	return *p.HostID
+}
+
+// device returns the name of the port's interface on its host.
+func (p *port) device() string {
+	if name, ok := p.Profile[interfaceName].(string); ok && name != "" {
+		return name
+	}
+	return "tap" + p.ID[:11]
+}
+
+// interfaceName is the key of binding:profile that names the interface on the host.
+const interfaceName = "interface_name"
+
+// owners of ports that belong to routers and load balancers, and never to a workload.
+var owners = []string{"network:router_interface", "network:router_gateway", "network:floatingip", "neutron:LOADBALANCER", "neutron:LOADBALANCERV2"}
+
+// readPort reads a port that can be plugged.
+func (p *Plugger) readPort(ctx context.Context, id string) (*port, error) {
+	var found port
+	if err := p.API.Get(ctx, cloud.Port, id, &found); err != nil {
+		return nil, err
+	}
+	switch {
+	case found.HostID == nil:
+		return nil, fmt.Errorf("port %s: binding a port to a host takes an administrator's rights: log in as one", &found)
+	case slices.Contains(owners, found.DeviceOwner):
+		return nil, fmt.Errorf("port %s belongs to a %s: make a port for the workload", &found, found.DeviceOwner)
+	}
+	return &found, nil
+}
+
+// checkHost refuses a port that is bound to another host, and a host that does not exist.
+func (p *Plugger) checkHost(ctx context.Context, port *port) error {
+	if at := port.host(); at != "" && at != p.Host {
+		return fmt.Errorf("port %s is bound to host %s, and %s there: `heddle unplug %s` on that host, or `heddle port set %[4]s --host \"\"`",
+			port, terminal.Escape(at), port.Status, port.ID)
+	}
+	_, err := p.agents(ctx)
+	return err
+}
+
+// agent is a function of a host.
+type agent struct {
+	Host  string `json:"host"`
+	Alive bool   `json:"alive"`
+}
+
+// agents returns the functions of this host, at least one.
+func (p *Plugger) agents(ctx context.Context) ([]agent, error) {
+	var all, own []agent
+	if err := p.API.List(ctx, cloud.Agent, url.Values{"fields": {"host", "alive"}}, &all); err != nil {
+		return nil, err
+	}
+	hosts := map[string]bool{}
+	for _, a := range all {
+		hosts[a.Host] = true
+		if a.Host == p.Host {
+			own = append(own, a)
+		}
+	}
+	if len(own) == 0 {
+		known := cmp.Or(strings.Join(slices.Sorted(maps.Keys(hosts)), ", "), "none")
+		return nil, fmt.Errorf("host %s is not registered (there are: %s): start `heddle agent` on it, or give the agent's name with --host",
+			p.Host, terminal.Escape(known))
+	}
+	return own, nil
+}
+
+// bind binds a port to an interface of this host.
+func (p *Plugger) bind(ctx context.Context, port *port, device string) error {
+	if port.host() == p.Host && port.Profile[interfaceName] == device {
+		return nil
+	}
+	profile := maps.Clone(port.Profile)
+	if profile == nil {
+		profile = map[string]any{}
+	}
+	profile[interfaceName] = device
+	return p.setBinding(ctx, port.ID, binding{p.Host, profile})
+}
+
+func (p *Plugger) setBinding(ctx context.Context, id string, b binding) error {
+	profile := b.Profile
+	if profile == nil {
+		profile = map[string]any{} // null would unbind the port from a host too
+	}
+	_, err := p.API.Update(ctx, cloud.Port, id, map[string]any{"binding:host_id": b.HostID, "binding:profile": profile})
+	if err != nil {
+		return fmt.Errorf("bind port %s to host %q: %w", id, b.HostID, err)
+	}
+	return nil
+}
+
+// await waits until the port is ACTIVE, and returns its status.
+func (p *Plugger) await(ctx context.Context, id, device string) (status string, err error) {
+	waiting, cancel := context.WithTimeout(ctx, p.Wait)
+	defer cancel()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		var now port
+		if err := p.API.Get(ctx, cloud.Port, id, &now); err != nil {
+			return "", err
+		}
+		if now.Status == statusActive || p.Wait == 0 {
+			return now.Status, nil
+		}
+		select {
+		case <-tick.C:
+		case <-waiting.Done():
+			if ctx.Err() != nil {
+				return "", fmt.Errorf("interrupted while port %s was %s", &now, now.Status)
+			}
+			return "", p.diagnose(ctx, &now, device)
+		}
+	}
+}
+
+// diagnose returns an error that says what a port that is not ACTIVE lacks.
+func (p *Plugger) diagnose(ctx context.Context, port *port, device string) error {
+	reason, err := p.reason(ctx, port, device)
+	if err != nil {
+		reason = err.Error()
+	}
+	return fmt.Errorf("port %s is %s after %s: %s", port, port.Status, p.Wait, reason)
+}
+
+func (p *Plugger) reason(ctx context.Context, port *port, device string) (string, error) {
+	runs, err := agentRuns()
+	if err != nil {
+		return "", err
+	}
+	all, err := p.agents(ctx)
+	if err != nil {
+		return "", err
+	}
+	alive := slices.ContainsFunc(all, func(a agent) bool { return a.Alive })
+	switch {
+	case !port.AdminStateUp:
+		return fmt.Sprintf("its admin_state_up is false: `heddle port set %s --admin-up`", port.ID), nil
+	case !runs:
+		return "no agent runs on this host: `systemctl start heddle-agent`", nil
+	case port.VIFType == bindingFailed:
+		return fmt.Sprintf("its binding to host %s has failed: does the agent there have the role of the port's network?", p.Host), nil
+	case !alive:
+		return fmt.Sprintf("the agent of host %s is down: see its log, and `heddle host list`", p.Host), nil
+	}
+	return fmt.Sprintf("the agent of host %s does not serve interface %s: is it this host's (--host), and what does its log say?", p.Host, device), nil
+}
+
+// agentRuns reports whether an agent that serves ports runs in this network namespace.
+func agentRuns() (bool, error) {
+	for _, role := range []string{"overlay", "policy"} {
+		if held, err := hostnet.Held("role-" + role); held || err != nil {
+			return held, err
+		}
+	}
+	return false, nil
+}
