@@ -125,7 +125,7 @@ var onlyIn = map[string][]string{
 	"github.com/osrg/gobgp":                 {"internal/bgp"},
 	"github.com/go-json-experiment/json":    {"internal/strictjson"},
 	"golang.zx2c4.com/wireguard":            {"internal/overlay/wireguard"},
-	"github.com/coreos/go-systemd/v22":      {"internal/telemetry"},
+	"github.com/coreos/go-systemd/v22":      {"internal/telemetry", "internal/api"},
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},
 	"github.com/spf13/cobra":                {"internal/command", "internal/cli", "internal/demo", "internal/bench", "cmd/heddle"},
 	"github.com/tidwall/btree":              {"internal/store", "internal/store/snapshot", "internal/store/records"},

@@ -197,7 +197,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	probe := newStoreProbe(opening.store, log, a.metrics)
 	probe.explain, probe.denied = c.explainDenied, a.setDenied
 	a.problems = append(a.problems, probe.Denied)
-	tasks = append([]task.Task{newHealth(c.metrics, a.metrics, &[]task.Task{running}, a.problems...)}, tasks...)
+	tasks = append([]task.Task{newHealth(telemetry.Options{Listen: c.metrics, Metrics: a.metrics, Hung: a.watchdog.Hung, Log: log}, &[]task.Task{running}, a.problems...)}, tasks...)
 	tasks = append(append(tasks, a.following...), opening, probe, running)
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
 	err = task.Run(ctx, tasks...)
@@ -423,6 +423,7 @@ type agents struct {
 	overlay   *overlay.Agent  // nil: the role is off
 	following []task.Task     // other tasks
 	problems  []func() string // of agents that are ready, for health
+	watchdog  task.Watchdog
 }
 
 // build builds the agents of the roles that are on.
@@ -483,7 +484,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
-		Companion: c.serviceContainers(t),
+		Companion: c.serviceContainers(t), Watchdog: &t.watchdog,
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))

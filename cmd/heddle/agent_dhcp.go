@@ -174,7 +174,7 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	a := dhcp.New(o)
 	metrics.Register(a.Metrics)
 	log.Info("starting", "version", version, "host", s.Host, "etcd", s.Etcd.Endpoint, "files", c.files)
-	return withRights(task.Run(ctx, newHealth(c.metrics, metrics, &[]task.Task{a}), opening, newStoreProbe(o.Store, o.Log, metrics), a))
+	return withRights(task.Run(ctx, newHealth(telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, &[]task.Task{a}), opening, newStoreProbe(o.Store, o.Log, metrics), a))
 }
 
 // withRights adds a hint to an error of a process that does not run as root.

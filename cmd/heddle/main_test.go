@@ -73,7 +73,13 @@ func start(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 // launch is start without waiting.
 func launch(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 	t.Helper()
-	r := &running{ns: ns, cmd: heddle(args...), health: healthAddress(args), log: filepath.Join(t.TempDir(), args[0]+".log"), done: make(chan error, 1)}
+	return launchAs(t, ns, heddle(args...), args...)
+}
+
+// launchAs is launch by another command, which becomes heddle with these arguments.
+func launchAs(t testing.TB, ns *netlab.Namespace, cmd *exec.Cmd, args ...string) *running {
+	t.Helper()
+	r := &running{ns: ns, cmd: cmd, health: healthAddress(args), log: filepath.Join(t.TempDir(), args[0]+".log"), done: make(chan error, 1)}
 	log, err := os.Create(r.log)
 	if err != nil {
 		t.Fatal(err)

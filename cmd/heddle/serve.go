@@ -176,8 +176,14 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err := s.addNeutron(physnets, vnis); err != nil {
 		return err
 	}
+	if s.inherited, err = api.Inherit(); err != nil {
+		return err
+	}
 	if err := s.addAPIs(); err != nil {
 		return err
+	}
+	if left := s.inherited.Left(); len(left) > 0 {
+		return usagef("the service manager listens on %s, where no API is served: give heddle.socket and heddle.yaml the same addresses", strings.Join(left, ", "))
 	}
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
 	return task.Run(ctx, s.tasks...)
@@ -189,10 +195,11 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 		return nil, err
 	}
 	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
-	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root}, append(schema.All(), hosts.Tables()...)...)
+	watchdog := new(task.Watchdog)
+	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root, Watchdog: watchdog}, append(schema.All(), hosts.Tables()...)...)
 	s.db = records.NewDB(st, s.replica)
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
-		Listen: c.metrics, Metrics: s.metrics, Waiting: s.waiting,
+		Listen: c.metrics, Metrics: s.metrics, Waiting: s.waiting, Hung: watchdog.Hung, Log: log,
 	}), newStoreProbe(st, log, s.metrics), s.replica)
 	s.metrics.Register(s.figures)
 	s.addSpace()
@@ -238,7 +245,8 @@ type server struct {
 	tokens   api.Validator
 	// identityURL is returned to clients without a valid token.
 	identityURL string
-	hosts       hosts.Options // by which hosts join
+	hosts       hosts.Options  // by which hosts join
+	inherited   *api.Inherited // sockets of the APIs, of the service manager
 	tasks       []task.Task
 }
 
@@ -416,7 +424,7 @@ func (s *server) addOperator() error {
 func (s *server) addServer(o api.Options) (*api.Server, error) {
 	c := s.config
 	o.Handler, o.Log, o.Observe = withReserve(o.Handler), s.log.With("part", o.Name), s.metrics.Request
-	o.AllowPlain, o.Proxy = c.allowPlain, c.behindProxy
+	o.AllowPlain, o.Proxy, o.Inherited = c.allowPlain, c.behindProxy, s.inherited
 	srv, err := api.NewServer(o)
 	if err != nil {
 		return nil, usagef("--%s-listen: %w", o.Name, err)

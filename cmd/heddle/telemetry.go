@@ -24,9 +24,9 @@ func (c *logConfig) logger() (*slog.Logger, error) {
 
 // newHealth returns the server of metrics and health, which reports the tasks that are not ready,
 // and problems of those that are: functions that return "" for none. Tasks may be added until it
-// runs.
-func newHealth(listen string, metrics *telemetry.Metrics, tasks *[]task.Task, problems ...func() string) task.Task {
-	return telemetry.NewServer(telemetry.Options{Listen: listen, Metrics: metrics, Waiting: func() []string {
+// runs. The options lack Waiting.
+func newHealth(o telemetry.Options, tasks *[]task.Task, problems ...func() string) task.Task {
+	o.Waiting = func() []string {
 		all := task.Waiting(*tasks)
 		for _, problem := range problems {
 			if text := problem(); text != "" {
@@ -34,5 +34,6 @@ func newHealth(listen string, metrics *telemetry.Metrics, tasks *[]task.Task, pr
 			}
 		}
 		return all
-	}})
+	}
+	return telemetry.NewServer(o)
 }

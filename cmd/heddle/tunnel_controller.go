@@ -149,7 +149,7 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 	metrics := telemetry.NewMetrics(version)
 	metrics.Register(controller.Metrics)
 	log.Info("starting", "version", version, "pool", c.xapi, "user", c.user, "own store", own)
-	tasks = append(tasks, newHealth(c.metrics, metrics, &[]task.Task{controller}), newStoreProbe(st, log, metrics), controller)
+	tasks = append(tasks, newHealth(telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, &[]task.Task{controller}), newStoreProbe(st, log, metrics), controller)
 	err = task.Run(ctx, tasks...)
 	return inherited, err
 }

@@ -143,7 +143,7 @@ func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own boo
 	metrics, tasks := telemetry.NewMetrics(version), &[]task.Task{}
 	keeper := backend.NewSpaceKeeper(st, log.With("part", "space")) // what another process fills counts here, too
 	metrics.Register(func() []telemetry.Value { return spaceValues(keeper) })
-	*tasks = append(*tasks, newHealth(c.metrics, metrics, tasks), newStoreProbe(st, log, metrics), keeper)
+	*tasks = append(*tasks, newHealth(telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, tasks), newStoreProbe(st, log, metrics), keeper)
 	return tasks, metrics, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/task"
@@ -29,10 +30,12 @@ const (
 
 // Options of a Server.
 type Options struct {
-	Name    string // of the API in logs and metrics, such as "identity"
-	Listen  string // host:port; port 0 takes any free one
-	Handler http.Handler
-	Log     *slog.Logger
+	Name   string // of the API in logs and metrics, such as "identity"
+	Listen string // host:port; port 0 takes any free one
+	// Inherited holds the socket to accept connections from, if it has one of this address.
+	Inherited *Inherited
+	Handler   http.Handler
+	Log       *slog.Logger
 
 	// CertFile and KeyFile are PEM files; the first certificate is the server's, the others lead to
 	// its authority. They are read again when they change. Without them the server speaks plain
@@ -66,6 +69,9 @@ type Server struct {
 	keys *keyPair // nil = plain HTTP
 	addr net.Addr
 
+	inherited net.Listener // nil: Run opens one
+	leaving   atomic.Bool  // clients are asked to come back by other connections
+
 	gate     *gate         // of request bodies
 	decoding chan struct{} // one item for each body that is being decoded
 	conns    *connections
@@ -96,6 +102,7 @@ func NewServer(o Options) (*Server, error) {
 		return nil, fmt.Errorf("%s API: %s is not a loopback address and there is no TLS certificate: give --tls-cert and "+
 			"--tls-key, listen on 127.0.0.1, or allow plain HTTP explicitly", o.Name, o.Listen)
 	}
+	s.inherited = o.Inherited.take(o.Listen)
 	return s, nil
 }
 
@@ -125,13 +132,13 @@ func (s *Server) Fingerprint() string {
 
 // Run serves until ctx ends, then lets requests finish within the grace time.
 func (s *Server) Run(ctx context.Context) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Listen)
+	l, err := s.listen(ctx)
 	if err != nil {
-		return fmt.Errorf("listen for the %s API on %s: %w", s.opts.Name, s.opts.Listen, err)
+		return err
 	}
 	s.addr = l.Addr()
 	srv := &http.Server{
-		Handler:           s.Handler(),
+		Handler:           s.sendAway(s.Handler()),
 		ConnState:         s.conns.changed,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
@@ -155,14 +162,49 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("%s API: %w", s.opts.Name, err)
 	case <-ctx.Done():
 	}
+	if s.inherited != nil {
+		s.leave(l)
+	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace)
 	defer cancel()
 	if err := srv.Shutdown(grace); err != nil {
 		s.opts.Log.Warn("requests cut off at the end", "api", s.opts.Name, "grace", s.opts.Grace)
 		_ = srv.Close() // what is left has had its time; its error says only that
 	}
-	if err := <-stopped; !errors.Is(err, http.ErrServerClosed) {
+	if err := <-stopped; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("%s API: %w", s.opts.Name, err)
 	}
 	return nil
+}
+
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	if s.inherited != nil {
+		return s.inherited, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the %s API on %s: %w", s.opts.Name, s.opts.Listen, err)
+	}
+	return l, nil
+}
+
+// leaveFor is the time for clients that keep their connections to hear that these end.
+const leaveFor = 500 * time.Millisecond
+
+// leave has clients connect anew, which the next process accepts: a connection that is closed while
+// a request is on its way would fail that one.
+func (s *Server) leave(l net.Listener) {
+	s.leaving.Store(true)
+	_ = l.Close() // the service manager's socket stays
+	<-time.After(leaveFor)
+}
+
+// sendAway answers, while the server leaves, that the connection ends.
+func (s *Server) sendAway(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.leaving.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }

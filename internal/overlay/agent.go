@@ -75,6 +75,7 @@ type Options struct {
 	Logs      LogOptions // of decisions that logs ask for
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
 	Companion func(Shared) Companion `json:"-"`
+	Watchdog  *task.Watchdog         `json:"-"` // watches the loops of the agent; nil: nothing does
 	Log       *slog.Logger           // default: none
 }
 
@@ -269,7 +270,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/",
 		Except: []string{schema.StatePrefix + o.HostID + schema.NATPortsTail, schema.StatePrefix + o.HostID + schema.MemberHealthsTail},
 		TTL:    o.LeaseTTL, Log: a.log})
-	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log}, tables(o.HostID)...)
+	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log, Watchdog: o.Watchdog}, tables(o.HostID)...)
 	a.underlay = newUnderlay(a.net, a.dp, o.TunnelIP, a.wayChanged, a.log)
 	a.underlay.unreachable = func(is bool) { a.obstacles.set(noTunnelAddress, is) }
 	if c := keys.crypt; c != nil {
@@ -367,7 +368,14 @@ func (a *Agent) serve(ctx context.Context) error {
 		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
 		g.Go(func() error { return a.engine.adverts.Run(ctx) })
 		close(a.deciding)
-		g.Go(func() error { return a.dp.Run(ctx, a.engine.newHandler().handle) })
+		deciding, handle := a.opts.Watchdog.Loop("decisions"), a.engine.newHandler().handle
+		g.Go(func() error {
+			return a.dp.Run(ctx, func(u *datapath.Upcall) {
+				deciding.Begin()
+				defer deciding.End()
+				handle(u)
+			})
+		})
 		g.Go(func() error { return a.engine.newHandler().runWaiting(ctx) })
 		u := &upkeep{e: a.engine, verifier: a.engine.newTrial()}
 		return u.Run(ctx, func() {

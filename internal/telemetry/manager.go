@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -58,3 +59,30 @@ func tellManager(ctx context.Context, waiting func() []string) {
 func oneLine(text string) string { return strings.Join(strings.FieldsFunc(text, isLineBreak), " ") }
 
 func isLineBreak(r rune) bool { return r == '\n' || r == '\r' }
+
+// feedWatchdog tells a service manager that asks for it, by WatchdogSec=, that the process is
+// alive, as long as no loop of it hangs. A loop that has hung for that long ends the process: the
+// manager has it print its goroutines, and starts it again.
+func feedWatchdog(ctx context.Context, hung func() []string, log *slog.Logger) {
+	within, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("cannot tell the service manager that this process is alive", "err", err)
+	}
+	if within <= 0 {
+		return
+	}
+	tick := time.NewTicker(within / 3)
+	defer tick.Stop()
+	for {
+		if names := hung(); len(names) > 0 {
+			log.Error("parts of this process hang", "parts", names)
+		} else {
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // of a lost word the next makes up
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,41 +1,76 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// TestTellManager: a service manager hears what is waited for and is asked for patience, is told
-// once that all is ready, hears what is waited for later, and that the process ends.
-func TestTellManager(t *testing.T) {
+// manager is a service manager that listens for what a process tells it.
+type manager struct {
+	t    *testing.T
+	conn *net.UnixConn
+}
+
+// listenAsManager has the test's process told to notify a manager.
+func listenAsManager(t *testing.T) *manager {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer manager.Close()
+	t.Cleanup(func() { conn.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
-	hear := func() string {
-		t.Helper()
-		if err := manager.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		b := make([]byte, 4096)
-		n, err := manager.Read(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(string(b[:n]))
+	return &manager{t, conn}
+}
+
+// hear returns the next message.
+func (m *manager) hear() string {
+	m.t.Helper()
+	b := make([]byte, 4096)
+	n, err := m.read(b, time.Minute)
+	if err != nil {
+		m.t.Fatal(err)
 	}
+	return strings.TrimSpace(string(b[:n]))
+}
+
+// forget takes the messages that have come, and counts them.
+func (m *manager) forget() (n int) {
+	b := make([]byte, 4096)
+	for {
+		if _, err := m.read(b, time.Millisecond); err != nil {
+			return n
+		}
+		n++
+	}
+}
+
+func (m *manager) read(b []byte, within time.Duration) (int, error) {
+	if err := m.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return 0, err
+	}
+	return m.conn.Read(b)
+}
+
+// TestTellManager: a service manager hears what is waited for and is asked for patience, is told
+// once that all is ready, hears what is waited for later, and that the process ends.
+func TestTellManager(t *testing.T) {
+	manager := listenAsManager(t)
 	want := func(what, want string) {
 		t.Helper()
 		for {
-			got := hear()
+			got := manager.hear()
 			if got == want {
 				return
 			}
@@ -70,4 +105,61 @@ func TestTellManager(t *testing.T) {
 func TestNoManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	tellManager(t.Context(), func() []string { t.Error("asked"); return nil })
+}
+
+// TestFeedWatchdog: the service manager hears that the process is alive, not while a loop hangs,
+// and again once that goes on.
+func TestFeedWatchdog(t *testing.T) {
+	manager := listenAsManager(t)
+	t.Setenv("WATCHDOG_USEC", "300000")
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	var looks atomic.Int64
+	var hung atomic.Pointer[[]string]
+	hung.Store(&[]string{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var feeding sync.WaitGroup
+	var log bytes.Buffer
+	feeding.Go(func() {
+		feedWatchdog(ctx, func() []string { looks.Add(1); return *hung.Load() }, slog.New(slog.NewTextHandler(&log, nil)))
+	})
+	end := func() { cancel(); feeding.Wait() }
+	defer end()
+	for range 2 {
+		if got := manager.hear(); got != "WATCHDOG=1" {
+			t.Fatalf("told %q", got)
+		}
+	}
+	hung.Store(&[]string{"decisions"})
+	for from := looks.Load(); looks.Load() < from+3; { // the first may have begun before
+		time.Sleep(time.Millisecond)
+	}
+	manager.forget()
+	for from := looks.Load(); looks.Load() < from+3; {
+		time.Sleep(time.Millisecond)
+	}
+	if got := manager.forget(); got != 0 {
+		t.Errorf("told %d times that the process is alive while a loop hung", got)
+	}
+	hung.Store(&[]string{})
+	if got := manager.hear(); got != "WATCHDOG=1" {
+		t.Fatalf("told %q once the loop went on", got)
+	}
+	end()
+	if !strings.Contains(log.String(), "decisions") {
+		t.Errorf("the log does not name the loop: %s", &log)
+	}
+}
+
+// TestNoWatchdog: a manager without a watchdog, and one whose watchdog is another process's, hears
+// nothing.
+func TestNoWatchdog(t *testing.T) {
+	manager := listenAsManager(t)
+	for _, env := range [][2]string{{"", ""}, {"0", ""}, {"300000", "1"}, {"soon", ""}} {
+		t.Setenv("WATCHDOG_USEC", env[0])
+		t.Setenv("WATCHDOG_PID", env[1])
+		feedWatchdog(t.Context(), func() []string { t.Error("asked"); return nil }, slog.New(slog.DiscardHandler))
+	}
+	if got := manager.forget(); got != 0 {
+		t.Errorf("told %d words", got)
+	}
 }

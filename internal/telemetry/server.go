@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -21,6 +23,10 @@ type Options struct {
 	// Waiting returns the parts that are not ready, each with the reason if it has one; empty means
 	// ready.
 	Waiting func() []string
+	// Hung names the loops that hang, as task.Watchdog does: while there are any, a service manager
+	// with a watchdog is not told that the process is alive. nil: none ever hangs.
+	Hung func() []string
+	Log  *slog.Logger // nil: nothing is logged
 }
 
 // Server answers /metrics, /healthz, /readyz and, on loopback, /debug/pprof/. It also tells the
@@ -32,7 +38,13 @@ type Server struct {
 }
 
 // NewServer makes a server; it listens in Run.
-func NewServer(o Options) *Server { return &Server{opts: o, ready: make(chan struct{})} }
+func NewServer(o Options) *Server {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Hung == nil {
+		o.Hung = func() []string { return nil }
+	}
+	return &Server{opts: o, ready: make(chan struct{})}
+}
 
 func (s *Server) String() string { return "telemetry" }
 
@@ -56,6 +68,7 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() { tellManager(ctx, s.opts.Waiting) })
+	telling.Go(func() { feedWatchdog(ctx, s.opts.Hung, s.opts.Log) })
 	defer telling.Wait()
 	defer end()
 	select {

@@ -34,6 +34,8 @@ type Options struct {
 	Journal *follow.Journal
 	// CheckEvery is the interval between checks of the store's identity; default: follow's.
 	CheckEvery time.Duration
+	// Watchdog watches that changes are applied; nil: nothing does.
+	Watchdog *task.Watchdog
 }
 
 // Replica is a task that keeps the copy, ready when the first snapshot is there.
@@ -44,6 +46,7 @@ type Replica struct {
 	tableLogs map[string]*slog.Logger // by table, so that limits on what is logged are each table's own
 	tables    snapshot.Tables
 	follower  *follow.Follower
+	applying  *task.Loop
 	callbacks []func(snapshot.Update)
 	current   atomic.Pointer[snapshot.Snapshot]
 	recalled  atomic.Pointer[time.Time] // while the snapshot is from disk: when it was last current
@@ -65,7 +68,7 @@ const nudgeAfter = time.Millisecond
 
 // New returns a replica of the tables. It is empty until Run.
 func New(st store.Store, o Options, tables ...snapshot.Table) *Replica {
-	r := &Replica{Part: task.NewPart("replica"), store: st, log: o.Log, tables: snapshot.Of(tables...)}
+	r := &Replica{Part: task.NewPart("replica"), store: st, log: o.Log, tables: snapshot.Of(tables...), applying: o.Watchdog.Loop("replica")}
 	r.log = cmp.Or(r.log, slog.New(slog.DiscardHandler))
 	r.tableLogs = map[string]*slog.Logger{}
 	for _, t := range r.tables {
@@ -195,6 +198,8 @@ func (r *Replica) failWaiters() {
 // Run keeps the replica current until ctx ends.
 func (r *Replica) Run(ctx context.Context) error {
 	return r.follower.Run(ctx, func(_ context.Context, u follow.Update) {
+		r.applying.Begin()
+		defer r.applying.End()
 		r.recalled.Store(nil)
 		switch {
 		case !u.Full:
