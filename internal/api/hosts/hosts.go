@@ -97,7 +97,7 @@ type JoinToken struct {
 }
 
 // id names a token to operators without giving its hash away.
-func (t *JoinToken) id() string { return t.Hash[:16] }
+func (t *JoinToken) id() string { return t.Hash[:min(16, len(t.Hash))] }
 
 // Joined says when a host was last let in, and by which key it is known.
 type Joined struct {

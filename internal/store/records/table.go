@@ -15,7 +15,6 @@
 package records
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,7 +38,8 @@ type definition struct {
 	before, tail string // a key is before + id, or, for ids that begin with "<parent>/", before + parent + tail + rest
 	split        bool
 	id           func(any) string
-	decode       func([]byte) (any, error)
+	decode       func([]byte) (record any, partial bool, err error)
+	derived      bool // see NewDerivedTable
 	indexes      []snapshot.Index
 	uniques      []snapshot.Index // their names and keys
 	all          []snapshot.Index // indexes, uniques and refs, as the replica has them
@@ -82,14 +82,7 @@ func Self() Target { return self{} }
 //
 // It panics if two indexes, unique keys or references have the same name.
 func NewTable[T any](name, prefix string, id func(*T) string, opts ...Option[T]) *Table[T] {
-	d := &definition{
-		name: name,
-		id:   func(r any) string { return id(r.(*T)) },
-		decode: func(value []byte) (any, error) {
-			v := new(T)
-			return v, json.Unmarshal(value, v)
-		},
-	}
+	d := &definition{name: name, id: func(r any) string { return id(r.(*T)) }, decode: decoder[T]()}
 	d.before, d.tail, d.split = strings.Cut(prefix, "*")
 	for _, o := range opts {
 		o(d)
@@ -106,6 +99,15 @@ func NewTable[T any](name, prefix string, id func(*T) string, opts ...Option[T])
 		names[i.Name] = true
 	}
 	return &Table[T]{d}
+}
+
+// NewDerivedTable is NewTable for records that are made anew each time, from other records or by
+// the only one that reports them. Put writes them as they are: what an older version makes must not
+// be mixed with parts of what a newer one made.
+func NewDerivedTable[T any](name, prefix string, id func(*T) string, opts ...Option[T]) *Table[T] {
+	t := NewTable(name, prefix, id, opts...)
+	t.def.derived = true
+	return t
 }
 
 // Index adds an index, by which readers find records.
@@ -198,16 +200,16 @@ func (d *definition) source() snapshot.Source {
 	return s
 }
 
-// read decodes what is stored under an id.
-func (d *definition) read(id string, value []byte) (any, error) {
-	record, err := d.decode(value)
+// decodeAs decodes the record with this id.
+func (d *definition) decodeAs(id string, value []byte) (record any, partial bool, err error) {
+	record, partial, err = d.decode(value)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if says := d.id(record); says != id {
-		return nil, fmt.Errorf("the record says that its id is %q", says)
+		return nil, false, fmt.Errorf("the record says that its id is %q", says)
 	}
-	return record, nil
+	return record, partial, nil
 }
 
 func (d *definition) key(id string) string {

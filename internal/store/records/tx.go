@@ -71,9 +71,10 @@ func (tx *Tx) guardExistence(d *definition, id string) {
 
 func (tx *Tx) guardPrefix(prefix string) { tx.guards[prefix] = true }
 
-// Put stores a record, new or in place of the old one; do not modify it afterwards. It returns a
-// [TakenError] if another record has one of its unique keys, or a [NotFoundError] if a record it
-// refers to is missing; nothing is put then.
+// Put stores a record, new or in place of the old one, of which it keeps the members that T lacks
+// unless the table is of [NewDerivedTable]; do not modify it afterwards. It returns a [TakenError]
+// if another record has one of its unique keys, or a [NotFoundError] if a record it refers to is
+// missing; nothing is put then.
 func (t *Table[T]) Put(tx *Tx, record *T) error { return tx.put(t.def, record, 0) }
 
 // PutLeased stores a record that ends with the lease. Its table can have neither unique keys nor
@@ -108,8 +109,25 @@ func (tx *Tx) put(d *definition, record any, lease store.Lease) error {
 			}
 		}
 	}
-	tx.set(d, id, &write{record: record, value: value, lease: lease})
+	w := &write{record: record, lease: lease, replaced: tx.replaced(d, id)}
+	if w.value = value; !w.replaced {
+		if w.value, err = tx.withUnknown(d, id, value); err != nil {
+			return fmt.Errorf("%s %s: %w", d.name, id, err)
+		}
+	}
+	tx.set(d, id, w)
 	return nil
+}
+
+// replaced reports whether the transaction has deleted the record with this id, so that what is put
+// is another one.
+func (tx *Tx) replaced(d *definition, id string) bool {
+	w := tx.view().written(d)
+	if w == nil {
+		return false
+	}
+	one, ok := w.byID.Get(id)
+	return ok && (one.record == nil || one.replaced)
 }
 
 // holder returns the id of the record that has the unique key, as the transaction sees it.
@@ -259,5 +277,6 @@ func (d *definition) copy(record any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", d.name, d.id(record), err)
 	}
-	return d.decode(value)
+	copied, _, err := d.decode(value)
+	return copied, err
 }

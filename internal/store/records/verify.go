@@ -67,7 +67,7 @@ func (v *verification) read(kv store.KV, tables []Target) {
 		if !ok {
 			continue
 		}
-		record, err := d.read(id, kv.Value)
+		record, _, err := d.decodeAs(id, kv.Value)
 		if err != nil {
 			v.fault("%s: %w", kv.Key, err)
 			return

@@ -16,6 +16,8 @@ type write struct {
 	value  []byte
 	lease  store.Lease
 	base   *snapshot.Entry // what the snapshot has; nil: nothing
+	// replaced: the transaction deleted the record of the snapshot, and this is another one.
+	replaced bool
 }
 
 // writes holds what a transaction has written to one table. It hides the stored records with the

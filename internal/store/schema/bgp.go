@@ -36,7 +36,7 @@ var BGPSpeakers = records.NewTable("bgp-speaker", NeutronPrefix+"bgp-speakers/",
 
 // BGPPasswords are "<host>/<router>": each is for the host to which the container of the router's
 // speaker is bound, which reads those of its own alone.
-var BGPPasswords = records.NewTable("bgp-passwords", SecretsPrefix+"*/bgp/",
+var BGPPasswords = records.NewDerivedTable("bgp-passwords", SecretsPrefix+"*/bgp/",
 	func(p *topology.BgpPasswords) string { return p.HostID + "/" + p.RouterID })
 
 // GiveBGPPasswords lets a host read the passwords of the peers of a router's speaker, if there are

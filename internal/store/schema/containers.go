@@ -9,7 +9,7 @@ import (
 
 // ContainerBindings has the hosts of service containers, by the container's id. The scheduler
 // writes them; one goes with the container's bundle.
-var ContainerBindings = records.NewTable("container-binding", ContainersPrefix, func(b *topology.ContainerBinding) string { return b.ContainerID },
+var ContainerBindings = records.NewDerivedTable("container-binding", ContainersPrefix, func(b *topology.ContainerBinding) string { return b.ContainerID },
 	records.Ref("container", Bundles, func(b *topology.ContainerBinding) []string { return []string{ContainerBundleID(b.ContainerID)} }, records.Cascade()),
 	records.Index("host", func(b *topology.ContainerBinding) []string { return []string{b.HostID} }),
 )

@@ -9,5 +9,5 @@ import (
 const GatewaysKey = Root + "gateways"
 
 // GatewayStates are "servers/<gateway device>", under the lease of that server.
-var GatewayStates = records.NewTable("gateway-state", StatePrefix+"*/gateways/",
+var GatewayStates = records.NewDerivedTable("gateway-state", StatePrefix+"*/gateways/",
 	func(s *topology.GatewayState) string { return s.HolderID + "/" + s.DeviceID })

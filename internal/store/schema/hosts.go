@@ -16,7 +16,7 @@ import (
 )
 
 // Underlays has how each host is reached. A host writes its own record and no other.
-var Underlays = records.NewTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID },
+var Underlays = records.NewDerivedTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID },
 	records.Index("zone", func(u *topology.HostUnderlay) []string { return []string{zone(u)} }),
 )
 

@@ -59,7 +59,7 @@ var (
 
 	// LearnedRemotes are the MAC addresses in the databases of other VTEPs, each
 	// "servers/<router's port>/<mac>", under the lease of the server that is connected.
-	LearnedRemotes = records.NewTable("learned-remote", StatePrefix+"*/vtep/",
+	LearnedRemotes = records.NewDerivedTable("learned-remote", StatePrefix+"*/vtep/",
 		func(r *topology.LearnedRemote) string { return r.HolderID + "/" + r.PortID + "/" + r.MAC.String() },
 		records.Index("port", func(r *topology.LearnedRemote) []string { return []string{r.PortID} }))
 )

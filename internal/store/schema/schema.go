@@ -290,7 +290,7 @@ type PendingWork struct {
 }
 
 // PendingWorks has the work that is not finished.
-var PendingWorks = records.NewTable("pending-work", NeutronPrefix+"pending/", func(w *PendingWork) string { return PendingWorkID(w.Kind, w.ObjectID) })
+var PendingWorks = records.NewDerivedTable("pending-work", NeutronPrefix+"pending/", func(w *PendingWork) string { return PendingWorkID(w.Kind, w.ObjectID) })
 
 // PendingWorkID returns the id of a pending work.
 func PendingWorkID(kind, objectID string) string { return kind + "/" + objectID }
@@ -303,7 +303,7 @@ type Bundle struct {
 
 // Bundles has the topology that the overlay simulates. Ids are "<kind>/<id>" of the owner. The
 // ports of service containers, which are no ports of Neutron, have unique tunnel keys here.
-var Bundles = records.NewTable("topology", TopologyPrefix, func(b *Bundle) string { return BundleID(b.Owner) },
+var Bundles = records.NewDerivedTable("topology", TopologyPrefix, func(b *Bundle) string { return BundleID(b.Owner) },
 	records.Unique("container_key", containerKeys),
 	records.Index("container_router", containerRouters),
 )
@@ -330,21 +330,21 @@ const HostLease = 15 * time.Second
 // lease. Ids begin with the host's.
 var (
 	// HostStates has the hosts that are alive, by id.
-	HostStates = records.NewTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })
+	HostStates = records.NewDerivedTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })
 
 	// TunnelKeys are under no lease: they count until the host publishes others or is removed.
-	TunnelKeys = records.NewTable("tunnel-keys", StatePrefix+"*/tunnel-keys", func(k *topology.TunnelKeys) string { return k.HostID })
+	TunnelKeys = records.NewDerivedTable("tunnel-keys", StatePrefix+"*/tunnel-keys", func(k *topology.TunnelKeys) string { return k.HostID })
 
 	// PoolHosts has the hosts that are alive in a XenAPI pool; the id is XenRef of the host's.
-	PoolHosts = records.NewTable("pool-host", XenPrefix+"state/*/alive", func(m *topology.PoolHost) string { return m.Host })
+	PoolHosts = records.NewDerivedTable("pool-host", XenPrefix+"state/*/alive", func(m *topology.PoolHost) string { return m.Host })
 
 	// PortStates has the ports that are served: "<host>/<port>".
-	PortStates = records.NewTable("port-state", StatePrefix+"*/ports/",
+	PortStates = records.NewDerivedTable("port-state", StatePrefix+"*/ports/",
 		func(s *topology.PortState) string { return s.HostID + "/" + s.PortID },
 		records.Index("port", func(s *topology.PortState) []string { return []string{s.PortID} }))
 
 	// LearnedMACs are "<host>/<network>/<vlan>/<mac>".
-	LearnedMACs = records.NewTable("learned-mac", StatePrefix+"*/macs/",
+	LearnedMACs = records.NewDerivedTable("learned-mac", StatePrefix+"*/macs/",
 		func(m *topology.LearnedMAC) string {
 			return fmt.Sprintf("%s/%s/%d/%s", m.HostID, m.NetworkID, m.VLAN, m.MAC)
 		},
@@ -352,14 +352,14 @@ var (
 		records.Index("host_network", func(m *topology.LearnedMAC) []string { return []string{m.HostID + "/" + m.NetworkID} }))
 
 	// LearnedNeighbours are "<host>/<network>/<ip>".
-	LearnedNeighbours = records.NewTable("learned-neighbour", StatePrefix+"*/neighbours/",
+	LearnedNeighbours = records.NewDerivedTable("learned-neighbour", StatePrefix+"*/neighbours/",
 		func(n *topology.LearnedNeighbour) string { return n.HostID + "/" + n.NetworkID + "/" + n.IP.String() },
 		records.Index("host_network", func(n *topology.LearnedNeighbour) []string { return []string{n.HostID + "/" + n.NetworkID} }))
 
 	// NATBlocks has hosts' claims to blocks of NAT ports, as "<host>/<router>/<address>/<block>",
 	// under a lease of their own. As no host can write below another's key, the key cannot make a
 	// block exclusive: of several claims to one block that with the lowest create revision counts.
-	NATBlocks = records.NewTable("nat-block", StatePrefix+"*"+NATPortsTail,
+	NATBlocks = records.NewDerivedTable("nat-block", StatePrefix+"*"+NATPortsTail,
 		func(b *topology.NATBlock) string {
 			return fmt.Sprintf("%s/%s/%s/%d", b.HostID, b.DeviceID, b.Address, b.Block)
 		},
@@ -368,35 +368,35 @@ var (
 
 	// MemberHealths are "<host>/<member>", under a lease of their own: the verdicts of a host that
 	// is lost count until another host checks the members.
-	MemberHealths = records.NewTable("member-health", StatePrefix+"*"+MemberHealthsTail,
+	MemberHealths = records.NewDerivedTable("member-health", StatePrefix+"*"+MemberHealthsTail,
 		func(h *topology.MemberHealth) string { return h.HostID + "/" + h.MemberID },
 		records.Index("member", func(h *topology.MemberHealth) []string { return []string{h.MemberID} }))
 
 	// VipTraffics are "<host>/<VIP>".
-	VipTraffics = records.NewTable("vip-traffic", StatePrefix+"*/vips/",
+	VipTraffics = records.NewDerivedTable("vip-traffic", StatePrefix+"*/vips/",
 		func(v *topology.VipTraffic) string { return v.HostID + "/" + v.VipID },
 		records.Index("vip", func(v *topology.VipTraffic) []string { return []string{v.VipID} }))
 
 	// ContainerHosts has the hosts that run service containers, by id.
-	ContainerHosts = records.NewTable("container-host", StatePrefix+"*/container-host", func(h *topology.ContainerHost) string { return h.HostID })
+	ContainerHosts = records.NewDerivedTable("container-host", StatePrefix+"*/container-host", func(h *topology.ContainerHost) string { return h.HostID })
 
 	// ContainerStates are "<host>/<container>".
-	ContainerStates = records.NewTable("container-state", StatePrefix+"*/container/",
+	ContainerStates = records.NewDerivedTable("container-state", StatePrefix+"*/container/",
 		func(s *topology.ContainerState) string { return s.HostID + "/" + s.ContainerID },
 		records.Index("container", func(s *topology.ContainerState) []string { return []string{s.ContainerID} }))
 
 	// LearnedRoutes are "<host>/<port>/<block>".
-	LearnedRoutes = records.NewTable("learned-routes", StatePrefix+"*/routes/",
+	LearnedRoutes = records.NewDerivedTable("learned-routes", StatePrefix+"*/routes/",
 		func(l *topology.LearnedRoutes) string { return fmt.Sprintf("%s/%s/%d", l.HostID, l.PortID, l.Block) },
 		records.Index("port", func(l *topology.LearnedRoutes) []string { return []string{l.PortID} }))
 
 	// BGPStates are "<host>/<port>", of the port that leads to the speaker's container.
-	BGPStates = records.NewTable("bgp-state", StatePrefix+"*/bgp/",
+	BGPStates = records.NewDerivedTable("bgp-state", StatePrefix+"*/bgp/",
 		func(s *topology.BgpState) string { return s.HostID + "/" + s.PortID },
 		records.Index("router", func(s *topology.BgpState) []string { return []string{s.RouterID} }))
 
 	// TraceAnswers are "<host>/<request>".
-	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",
+	TraceAnswers = records.NewDerivedTable("trace-answer", StatePrefix+"*/traces/",
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
 )
 
@@ -410,7 +410,7 @@ const MemberHealthsTail = "/pool-members/"
 func NATAddress(deviceID string, address netip.Addr) string { return deviceID + "/" + address.String() }
 
 // TraceRequests are "<host>/<request>", under the client's lease.
-var TraceRequests = records.NewTable("trace-request", TraceRequestsPrefix+"*/",
+var TraceRequests = records.NewDerivedTable("trace-request", TraceRequestsPrefix+"*/",
 	func(r *topology.TraceRequest) string { return r.HostID + "/" + r.ID })
 
 // AliveHosts returns how many hosts have an agent that reports, including that of a XenAPI pool.

@@ -36,7 +36,7 @@ type FreeRange struct {
 }
 
 // FreeRanges are deleted with their pool. Those of one pool and length are in order of addresses.
-var FreeRanges = records.NewTable("free-range", NeutronPrefix+"free-ranges/", func(f *FreeRange) string { return FreeRangeID(f.PoolID, f.Range) },
+var FreeRanges = records.NewDerivedTable("free-range", NeutronPrefix+"free-ranges/", func(f *FreeRange) string { return FreeRangeID(f.PoolID, f.Range) },
 	records.Ref("subnetpool", SubnetPools, func(f *FreeRange) []string { return []string{f.PoolID} }, records.Cascade()),
 	records.Index("length", func(f *FreeRange) []string { return []string{FreeLength(f.PoolID, f.Range.Bits())} }),
 )

@@ -39,7 +39,7 @@ func (e *edit) table(s *Source) *table {
 	if e.ours[t] {
 		return t
 	}
-	c := &table{records: t.records.Copy(), indexes: make(map[string]*btree.Map[string, posting], len(t.indexes))}
+	c := &table{records: t.records.Copy(), stored: t.stored.Copy(), indexes: make(map[string]*btree.Map[string, posting], len(t.indexes))}
 	for name, tree := range t.indexes {
 		c.indexes[name] = tree.Copy()
 	}
@@ -55,9 +55,15 @@ func (e *edit) touch(s *Source, id string) {
 	}
 }
 
-func (e *edit) set(s *Source, entry *Entry) {
+// set puts a record in place of the one with its id. stored is its value if it is partial.
+func (e *edit) set(s *Source, entry *Entry, stored []byte) {
 	e.touch(s, entry.ID)
 	t := e.table(s)
+	if stored != nil {
+		t.stored.Set(entry.ID, stored)
+	} else {
+		t.stored.Delete(entry.ID)
+	}
 	old, replaced := t.records.Set(entry.ID, entry)
 	for _, i := range s.Indexes {
 		tree := t.indexes[i.Name]
@@ -77,6 +83,7 @@ func (e *edit) remove(s *Source, id string) {
 	e.touch(s, id)
 	t := e.table(s)
 	old, _ := t.records.Delete(id)
+	t.stored.Delete(id)
 	for _, i := range s.Indexes {
 		e.unpost(t.indexes[i.Name], i.Values(old.Record), id)
 	}

@@ -39,6 +39,7 @@ func VersionAt(history, revision int64) uint64 { return uint64(history)<<48 | ui
 // table is one table of one snapshot. Its trees share nodes with other snapshots.
 type table struct {
 	records *btree.Map[string, *Entry]
+	stored  *btree.Map[string, []byte] // values of the records that are partial
 	indexes map[string]*btree.Map[string, posting]
 }
 
@@ -49,7 +50,7 @@ type posting struct {
 }
 
 func newTable(indexes []Index) *table {
-	t := &table{records: new(btree.Map[string, *Entry]), indexes: map[string]*btree.Map[string, posting]{}}
+	t := &table{records: new(btree.Map[string, *Entry]), stored: new(btree.Map[string, []byte]), indexes: map[string]*btree.Map[string, posting]{}}
 	for _, i := range indexes {
 		t.indexes[i.Name] = new(btree.Map[string, posting])
 	}
@@ -67,6 +68,16 @@ func (s *Snapshot) Get(source, id string) *Entry {
 	}
 	e, _ := t.records.Get(id)
 	return e
+}
+
+// Stored returns the value of the record with this id if the record is [Partial], else nil.
+func (s *Snapshot) Stored(source, id string) []byte {
+	t := s.tables[source]
+	if t == nil {
+		return nil
+	}
+	value, _ := t.stored.Get(id)
+	return value
 }
 
 // Len returns how many records the table has.

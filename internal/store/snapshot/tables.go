@@ -16,10 +16,15 @@ type Source struct {
 	Prefix string // every key of the table begins with it
 	// ID returns the record's id for its key; false: the key is of another table. nil: the id is
 	// what follows Prefix.
-	ID      func(key string) (string, bool)
+	ID func(key string) (string, bool)
+	// Decode returns the record, or it as a Partial.
 	Decode  func(id string, value []byte) (any, error)
 	Indexes []Index
 }
+
+// Partial is a decoded record that lacks something of its value. The snapshot has Record, and also
+// the value, see [Snapshot.Stored].
+type Partial struct{ Record any }
 
 // Index finds records by values. Values must depend on the record alone.
 type Index struct {
@@ -151,7 +156,11 @@ func (ts Tables) put(e *edit, kv store.KV) {
 		e.remove(s, id)
 		return
 	}
-	e.set(s, &Entry{ID: id, Record: record, Create: kv.CreateRevision, Mod: kv.ModRevision})
+	var stored []byte
+	if p, ok := record.(Partial); ok {
+		record, stored = p.Record, kv.Value
+	}
+	e.set(s, &Entry{ID: id, Record: record, Create: kv.CreateRevision, Mod: kv.ModRevision}, stored)
 }
 
 // find returns a key's source, or nil, and the record's id.

@@ -56,7 +56,7 @@ type Join struct {
 }
 
 // Orders are "<host>/<id>".
-var Orders = records.NewTable("xen-order", schema.XenPrefix+"orders/", func(o *Order) string { return o.Host + "/" + o.ID },
+var Orders = records.NewDerivedTable("xen-order", schema.XenPrefix+"orders/", func(o *Order) string { return o.Host + "/" + o.ID },
 	records.Index("host", func(o *Order) []string { return []string{o.Host} }))
 
 // OrderReport is a host's answer to an order not for a bridge. It is deleted with the order.
@@ -67,7 +67,7 @@ type OrderReport struct {
 }
 
 // OrderReports are "<host>/<id>".
-var OrderReports = records.NewTable("xen-order-report", schema.XenPrefix+"state/*/orders/", func(r *OrderReport) string { return r.Host + "/" + r.ID },
+var OrderReports = records.NewDerivedTable("xen-order-report", schema.XenPrefix+"state/*/orders/", func(r *OrderReport) string { return r.Host + "/" + r.ID },
 	records.Index("host", func(r *OrderReport) []string { return []string{r.Host} }))
 
 // Interface is one of a host's own, as a PIF has it.
@@ -115,7 +115,7 @@ type HostReport struct {
 }
 
 // HostReports say which hosts live; the id is the host's ref.
-var HostReports = records.NewTable("xen-host-report", schema.XenPrefix+"state/*/alive", func(r *HostReport) string { return r.Host })
+var HostReports = records.NewDerivedTable("xen-host-report", schema.XenPrefix+"state/*/alive", func(r *HostReport) string { return r.Host })
 
 // BridgeReport is a host's report of a bridge that is there, or of why it is not.
 type BridgeReport struct {
@@ -126,7 +126,7 @@ type BridgeReport struct {
 }
 
 // BridgeReports are "<host>/<bridge>".
-var BridgeReports = records.NewTable("xen-bridge", schema.XenPrefix+"state/*/bridges/", func(r *BridgeReport) string { return r.Host + "/" + r.Bridge.Name },
+var BridgeReports = records.NewDerivedTable("xen-bridge", schema.XenPrefix+"state/*/bridges/", func(r *BridgeReport) string { return r.Host + "/" + r.Bridge.Name },
 	records.Index("host", func(r *BridgeReport) []string { return []string{r.Host} }))
 
 // Expulsion keeps a host that has left the pool from coming back by its reports alone. One that

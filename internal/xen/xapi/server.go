@@ -74,7 +74,7 @@ func New(o Options) *Server {
 		orphaned:  task.NewNotice(),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix}, append(objects.Tables(), accounts, running, injections, marks)...)
+	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix}, tables()...)
 	s.db = records.NewDB(o.Store, s.replica)
 	s.replica.OnChange(s.journal.note)
 	s.replica.OnChange(func(snapshot.Update) { s.bell.Ring() })
@@ -82,6 +82,9 @@ func New(o Options) *Server {
 	s.replica.OnChange(s.sessions.note)
 	return s
 }
+
+// tables returns the tables of a server's replica.
+func tables() []snapshot.Table { return append(objects.Tables(), accounts, running, injections, marks) }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
