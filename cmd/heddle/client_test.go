@@ -228,7 +228,7 @@ func (c *client) list(t *testing.T, kind string) map[string]object {
 }
 
 // unlimited lifts the quotas of the project admin.
-func (c *client) unlimited(t *testing.T) {
+func (c *client) unlimited(t testing.TB) {
 	t.Helper()
 	network := c.mustCreate(t, "network", map[string]any{"name": "to learn the project"})
 	var answer struct {

@@ -83,7 +83,8 @@ func section(cmd *cobra.Command) *cobra.Command {
 
 // configurable reports whether a flag may be set in the environment or the file.
 func configurable(f *pflag.Flag) bool {
-	return f.Name != "help" && f.Name != "config" && f.Name != "version"
+	_, perCall := f.Annotations[cli.PerCall]
+	return !perCall && f.Name != "help" && f.Name != "config" && f.Name != "version"
 }
 
 // readSections reads the settings by section and key: a scalar is one value, a list several.

@@ -52,6 +52,10 @@ var guides = map[string]guide{
 	"install.md": {machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"make setup build": {change: map[string]string{"make setup build\n": ""}}, // the test's own binary is bin/heddle
 	}},
+	"everyday.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"heddle unplug web": {first: "ip netns exec web grep 192.0.2.53 /etc/resolv.conf; ip netns exec web sh -c 'kill $(pidof busybox)'",
+			then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
+	}},
 	"hosts.md": {after: install, machines: []machineAt{{"cloud", 1}, {"h1", 11}}, blocks: map[string]blockStep{
 		"install -d /etc/heddle":               {on: []string{"h1"}},
 		"heddle host list":                     {until: "h1 "},

@@ -14,9 +14,11 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"heddle/internal/bench"
 	"heddle/internal/cli"
+	"heddle/internal/command"
 	"heddle/internal/demo"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/filterlog"
@@ -79,13 +81,16 @@ func watchStart(root *cobra.Command) *bool {
 				started = true
 				return run(cmd, args)
 			}
-		} else if cmd.HasParent() && cmd.HasSubCommands() {
+		} else if cmd.HasSubCommands() {
 			cmd.Args = cobra.ArbitraryArgs
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 && !cmd.HasParent() {
+					return cmd.Help()
+				}
 				if len(args) == 0 {
 					return fmt.Errorf("%s: which of its commands? see %s --help", cmd.Name(), cmd.CommandPath())
 				}
-				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+				return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), command.DidYouMean("", args[0], subcommands(cmd)))
 			}
 		}
 		for _, sub := range cmd.Commands() {
@@ -94,6 +99,28 @@ func watchStart(root *cobra.Command) *bool {
 	}
 	visit(root)
 	return &started
+}
+
+// subcommands returns the names of the commands right below one.
+func subcommands(cmd *cobra.Command) []string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// flagError marks an error of a flag as one of usage, and suggests flags that are spelled alike.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return usageError{err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return usagef("%w%s", err, command.DidYouMean("--", unknown.GetSpecifiedName(), names))
 }
 
 func newRoot() *cobra.Command {
@@ -116,7 +143,7 @@ func newRoot() *cobra.Command {
 		}
 		return nil
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(demo.Command(), bench.Command(), versionCommand())

@@ -39,9 +39,9 @@ func ofSections(f *pflag.FlagSet, name string, sections ...string) {
 
 // Commands returns the commands of this package.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{
+	return append(resourceCommands(),
 		hostCommand(), plugCommand(), unplugCommand(), bgpCommand(), translateCommand(), traceCommand(), backupCommand(), restoreCommand(), moveCommand(), storeCommand(), calicoCommand(),
-	}
+	)
 }
 
 // cloudFlags adds the flags that locate the APIs.

@@ -103,6 +103,9 @@ gives it what it lacks; to plug it elsewhere, unplug it first.`,
 	f.BoolVar(&at.Tap, "tap", false, "a persistent tap on the host")
 	f.StringVar(&at.Interface, "interface", "eth0", "`name` of the interface in the namespace")
 	f.DurationVar(&wait, "wait", 30*time.Second, "`time` until the port has to be ACTIVE; 0: do not wait")
+	for _, name := range []string{"netns", "pid", "tap", "interface"} {
+		perCall(f, name)
+	}
 	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "tap")
 	cmd.MarkFlagsOneRequired("netns", "pid", "tap")
 	registerCompletion(cmd, "netns", completeNamespaces)

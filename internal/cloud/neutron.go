@@ -49,8 +49,11 @@ func (k Kind) path() string { return strings.ReplaceAll(k.collection(), "_", "-"
 
 // NameField returns the attribute by which people call an object of the kind.
 func (k Kind) NameField() string {
-	if k == FloatingIP {
+	switch k {
+	case FloatingIP:
 		return "floating_ip_address"
+	case SecurityGroupRule:
+		return "id"
 	}
 	return "name"
 }

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/netlab"
+)
+
+// shell runs commands of heddle beside a server.
+type shell struct {
+	ns   *netlab.Namespace
+	data string
+}
+
+// run runs a command, given as words between blanks, that must succeed.
+func (s shell) run(t testing.TB, command string) string {
+	t.Helper()
+	return succeed(t, s.ns, append(strings.Fields(command), "--data", s.data)...)
+}
+
+func (s shell) refuse(t *testing.T, code int, words, command string) {
+	t.Helper()
+	refuse(t, s.ns, code, words, append(strings.Fields(command), "--data", s.data)...)
+}
+
+// show returns an object as its command shows it in JSON.
+func (s shell) show(t *testing.T, command string) map[string]any {
+	t.Helper()
+	text := s.run(t, command+" -o json")
+	var o map[string]any
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, text)
+	}
+	return o
+}
+
+// want checks attributes of an object.
+func want(t *testing.T, o map[string]any, attributes map[string]string) {
+	t.Helper()
+	for name, value := range attributes {
+		if got := fmt.Sprint(o[name]); got != value {
+			t.Errorf("%s is %s, want %s", name, got, value)
+		}
+	}
+}
+
+// TestEverydayCommands: networks, subnets, ports, security groups, routers and floating IPs are
+// made, listed, changed and deleted by their names.
+func TestEverydayCommands(t *testing.T) {
+	t.Parallel()
+	r, data := startServer(t)
+	s := shell{r.ns, data}
+	want(t, s.show(t, "net create blue --mtu 1400 --description x"), map[string]string{"name": "blue", "mtu": "1400", "description": "x"})
+	s.run(t, "net create world --external --shared")
+	want(t, s.show(t, "subnet create blue4 --network blue --range 10.0.0.0/24 --gateway 10.0.0.254 --dns 192.0.2.53,192.0.2.54 --pool 10.0.0.10-10.0.0.99 --route 198.51.100.0/24=10.0.0.9"), map[string]string{
+		"ip_version": "4", "gateway_ip": "10.0.0.254", "dns_nameservers": "[192.0.2.53 192.0.2.54]", "allocation_pools": "[map[end:10.0.0.99 start:10.0.0.10]]",
+		"host_routes": "[map[destination:198.51.100.0/24 nexthop:10.0.0.9]]"})
+	want(t, s.show(t, "subnet create blue6 --network blue --range 2001:db8::/64 --ipv6-mode slaac"), map[string]string{"ip_version": "6", "ipv6_ra_mode": "slaac"})
+	s.run(t, "subnet create world4 --network world --range 203.0.113.0/24")
+	s.run(t, "sg create web")
+	s.run(t, "sg rule add web --direction ingress --protocol tcp --port 80 --remote 192.0.2.0/24")
+	s.run(t, "sg rule add web --direction ingress --protocol udp --port 53-54 --remote 2001:db8::/32")
+	s.run(t, "sg rule add web --direction ingress --remote-group default")
+	rules := s.run(t, "sg rule list web")
+	for _, columns := range []string{"ingress IPv4 tcp 80 80 192.0.2.0/24", "ingress IPv6 udp 53 54 2001:db8::/32", "ingress IPv4 default"} {
+		if !strings.Contains(strings.Join(strings.Fields(rules), " "), columns) {
+			t.Errorf("the rules lack %q:\n%s", columns, rules)
+		}
+	}
+	want(t, s.show(t, "port create vm1 --network blue --ip 10.0.0.20 --mac fa:16:3e:00:00:01 --sg web --allow 10.0.0.64/28=fa:16:3e:00:00:02 --host h1 --interface vnet0"), map[string]string{
+		"mac_address": "fa:16:3e:00:00:01", "binding:host_id": "h1", "binding:profile": "map[interface_name:vnet0]", "allowed_address_pairs": "[map[ip_address:10.0.0.64/28 mac_address:fa:16:3e:00:00:02]]"})
+	s.run(t, "port create vm2 --network blue --sg none --port-security=false")
+	listed := s.run(t, "port list")
+	has(t, listed, "NETWORK", "vm1", "blue", "10.0.0.20", "h1", "vm2")
+	if text := s.run(t, "port list --host h1 --network blue -o name"); text != "vm1\n" {
+		t.Errorf("ports on h1: %q, want vm1", text)
+	}
+	s.run(t, "router create r1")
+	s.run(t, "router add-subnet r1 blue4")
+	s.run(t, "router set-gateway r1 world --ip 203.0.113.9 --snat=false")
+	has(t, s.run(t, "router list"), "r1", "world")
+	has(t, fmt.Sprint(s.show(t, "router show r1")["external_gateway_info"]), "203.0.113.9", "enable_snat:false")
+	s.run(t, "fip create world --ip 203.0.113.50")
+	s.run(t, "fip attach 203.0.113.50 vm1")
+	has(t, s.run(t, "fip list"), "203.0.113.50", "world", "vm1", "10.0.0.20")
+	has(t, s.run(t, "fip show 203.0.113.50"), "10.0.0.20", "vm1")
+	s.run(t, "fip detach 203.0.113.50")
+	want(t, s.show(t, "fip show 203.0.113.50"), map[string]string{"port_id": "<nil>"})
+
+	s.run(t, "net set blue --name green --mtu 1300 --admin-up=false")
+	want(t, s.show(t, "net show green"), map[string]string{"mtu": "1300", "admin_state_up": "false"})
+
+	s.run(t, "fip delete 203.0.113.50")
+	s.run(t, "router clear-gateway r1")
+	s.run(t, "router remove-subnet r1 blue4")
+	s.run(t, "router delete r1")
+	s.run(t, "subnet set blue4 --gateway none --dns none")
+	want(t, s.show(t, "subnet show blue4"), map[string]string{"gateway_ip": "<nil>", "dns_nameservers": "[]"})
+	s.run(t, "port delete vm1 vm2")
+	s.run(t, "sg delete web")
+	s.run(t, "net delete green world")
+	for _, kind := range []string{"net", "subnet", "port", "router", "fip"} {
+		if text := s.run(t, kind+" list -o json"); text != "[]\n" {
+			t.Errorf("%ss that were not deleted:\n%s", kind, text)
+		}
+	}
+}
+
+// TestEverydayRefusals: what names nothing or several objects is refused in words before anything
+// changes, mistyped words are followed by those that are meant, and names of others cannot steer a
+// terminal.
+func TestEverydayRefusals(t *testing.T) {
+	t.Parallel()
+	r, data := startServer(t)
+	s := shell{r.ns, data}
+	api := login(t, r.ns, "127.0.0.1", data)
+	api.mustCreate(t, "network", map[string]any{"name": "twin"})
+	second := api.mustCreate(t, "network", map[string]any{"name": "twin"})
+	evil := api.mustCreate(t, "network", map[string]any{"name": "evil\x1b[2J\nname"})
+	s.refuse(t, 1, "there is no network nothing", "net show nothing")
+	s.refuse(t, 1, "2 networks are called twin: give one's id: ", "net delete "+second.ID+" twin")
+	s.refuse(t, 1, second.ID, "net show twin")
+	if listed := api.list(t, "network"); len(listed) != 3 {
+		t.Errorf("%d networks after a refused delete, want 3", len(listed))
+	}
+	if text := s.run(t, "net list") + s.run(t, "net list -o name") + s.run(t, "net show "+evil.ID); strings.Contains(text, "\x1b") || !strings.Contains(text, `evil\x1b[2J\nname`) {
+		t.Errorf("a name reaches the terminal: %q", text)
+	}
+	s.refuse(t, 1, "there is no network nothing", "port create p --network nothing")
+	s.refuse(t, 1, "there is no floating IP 192.0.2.9", "fip detach 192.0.2.9")
+	s.refuse(t, 1, "Invalid input for mac_address", "port create p --network "+second.ID+" --mac x")
+	s.refuse(t, 2, `--range: "10.0.0.0" is no range of addresses`, "subnet create s --network "+second.ID+" --range 10.0.0.0")
+	s.refuse(t, 2, "--pool: \"10.0.0.1\": want FIRST-LAST address", "subnet create s --network "+second.ID+" --range 10.0.0.0/24 --pool 10.0.0.1")
+	s.refuse(t, 2, "--route: \"10.0.0.1\": want RANGE=ADDRESS", "subnet create s --network "+second.ID+" --range 10.0.0.0/24 --route 10.0.0.1")
+	s.refuse(t, 2, "--port: \"http\": want a port, or FIRST-LAST", "sg rule add default --direction ingress --protocol tcp --port http")
+	s.refuse(t, 2, `required flag(s) "network" not set`, "port create p")
+	s.refuse(t, 2, "at least one of the flags in the group", "net set twin")
+	s.refuse(t, 2, "accepts 1 arg", "net create")
+	s.refuse(t, 2, `output format "yaml": want text, json or name`, "net list -o yaml")
+	s.refuse(t, 2, "unknown flag: --netwrok: did you mean --network?", "port create p --netwrok x")
+	s.refuse(t, 2, `unknown command "lst" for "heddle net": did you mean list?`, "net lst")
+
+	// The environment describes no object.
+	renamed := []string{"net", "set", second.ID, "--description", "x", "--data", data}
+	if text, code := outputWith(t, r.ns, []string{"HEDDLE_NAME=h1"}, renamed...); code != 0 {
+		t.Fatal(text)
+	}
+	want(t, s.show(t, "net show "+second.ID), map[string]string{"name": "twin", "description": "x"})
+
+	complete := func(env []string, words ...string) string {
+		t.Helper()
+		text, code := outputWith(t, r.ns, env, append([]string{"__complete"}, words...)...)
+		if code != 0 {
+			t.Fatal(text)
+		}
+		return text
+	}
+	here := []string{"HEDDLE_DATA=" + data}
+	if text := complete(here, "net", "show", ""); !strings.HasPrefix(text, evil.ID+"\ntwin\n:4") && !strings.HasPrefix(text, "twin\n"+evil.ID+"\n:4") {
+		t.Errorf("networks to show are completed as\n%s\nwant twin, and the id of that with an evil name", text)
+	}
+	has(t, complete(here, "port", "create", "p", "--network", ""), "twin\n")
+	has(t, complete(here, "sg", "rule", "list", ""), "default\n")
+	has(t, complete(here, "plug", "x", "--n"), "--netns")
+	if text := complete([]string{"HEDDLE_DATA=" + t.TempDir()}, "net", "show", ""); !strings.HasPrefix(text, ":1\n") {
+		t.Errorf("without a server: %s", text)
+	}
+}
+
+// BenchmarkPortList measures `heddle port list` of 1,000 ports, from the start of the process to
+// its end, beside `heddle net list` of one network, which is the start and the login above all.
+func BenchmarkPortList(b *testing.B) {
+	ns := netlab.ForTest(b).MustNamespace(b, "serve")
+	data := b.TempDir()
+	start(b, ns, "serve", "--data", data)
+	api := login(b, ns, "127.0.0.1", data)
+	api.unlimited(b)
+	network := api.mustCreate(b, "network", map[string]any{"name": "blue"})
+	api.mustCreate(b, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.0.0.0/16"})
+	const ports = 1000
+	for i := 0; i < ports; i += 100 {
+		batch := make([]map[string]any, 100)
+		for j := range batch {
+			batch[j] = map[string]any{"network_id": network.ID, "name": fmt.Sprintf("vm%d", i+j)}
+		}
+		if err := api.call(b.Context(), http.MethodPost, "/v2.0/ports", map[string]any{"ports": batch}, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	run := func(args ...string) (text string, ms float64) {
+		begin := time.Now()
+		text = succeed(b, ns, append(args, "--data", data)...)
+		return text, time.Since(begin).Seconds() * 1000
+	}
+	var all, one, ratios []float64
+	for b.Loop() {
+		text, many := run("port", "list")
+		if n := strings.Count(text, "blue"); n != ports {
+			b.Fatalf("%d ports are listed, want %d", n, ports)
+		}
+		_, single := run("net", "list")
+		all, one, ratios = append(all, many), append(one, single), append(ratios, many/single)
+	}
+	b.ReportMetric(netlab.Median(all), "ms/list")
+	b.ReportMetric(netlab.Median(one), "ms/one-network")
+	b.ReportMetric(netlab.Median(ratios), "ratio")
+	b.ReportMetric(0, "ns/op")
+}
