@@ -34,6 +34,9 @@ type Config struct {
 	File string
 	// DataDir is the data directory of `heddle serve`, with its clouds.yaml.
 	DataDir string
+	// KeepToken keeps the token for the next login with the same settings, in the user's cache
+	// directory.
+	KeepToken bool
 	// Dial, when set, opens the connections: the demo dials from inside a network namespace.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -70,7 +73,11 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 		return nil, fmt.Errorf("identity service: %w", err)
 	}
 	provider.HTTPClient = http.Client{Transport: transport}
-	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
+	authenticate := openstack.Authenticate
+	if cache, err := newTokenCache(auth); c.KeepToken && other == nil && err == nil {
+		authenticate = cache.authenticate
+	}
+	if err := authenticate(ctx, provider, auth); err != nil {
 		var answer gophercloud.ErrUnexpectedResponseCode
 		if errors.As(err, &answer) && len(answer.Body) > 0 {
 			return nil, fmt.Errorf("log in at %s: %d %s: %s", auth.IdentityEndpoint, answer.Actual, http.StatusText(answer.Actual), errorText(answer.Body))
