@@ -104,6 +104,8 @@ func TestEverydayCommands(t *testing.T) {
 	s.run(t, "router delete r1")
 	s.run(t, "subnet set blue4 --gateway none --dns none")
 	want(t, s.show(t, "subnet show blue4"), map[string]string{"gateway_ip": "<nil>", "dns_nameservers": "[]"})
+	succeed(t, s.ns, "port", "set", "vm1", "--host", "", "--data", s.data)
+	want(t, s.show(t, "port show vm1"), map[string]string{"binding:host_id": "", "binding:vif_type": "unbound"})
 	s.run(t, "port delete vm1 vm2")
 	s.run(t, "sg delete web")
 	s.run(t, "net delete green world")

@@ -267,7 +267,36 @@ func TestPlugRefuses(t *testing.T) {
 	s.clean(t, twins[1])
 }
 
-// TestPlugTap: a persistent tap, of which a machine that opens it becomes the workload.
+// TestPlugRouted: namespaces on a routed network reach each other through a policy agent.
+func TestPlugRouted(t *testing.T) {
+	t.Parallel()
+	s := &plugSite{site: newSite(t)}
+	start(t, s.ctl, "serve", "--data", s.data)
+	s.host = &host{ns: s.ctl, name: s.ctl.Name, state: filepath.Join(t.TempDir(), "agent")}
+	t.Cleanup(func() { succeed(t, s.ctl, "agent", "--cleanup", "--name", s.host.name, "--state", s.host.state) })
+	s.agent = start(t, s.ctl, "agent", "--policy", "--name", s.host.name, "--server-data", s.data, "--state", s.host.state)
+	s.api = login(t, s.ctl, "127.0.0.1", s.data)
+	s.network = s.api.mustCreate(t, "network", map[string]any{"name": "lan", "provider:network_type": "routed"})
+	s.api.mustCreate(t, "subnet", map[string]any{"network_id": s.network.ID, "ip_version": 4, "cidr": "10.65.0.0/24"})
+	var first *netlab.Namespace
+	for i, name := range []string{"vm1", "vm2"} {
+		vm := s.lab.MustNamespace(t, name)
+		s.api.mustCreate(t, "port", map[string]any{"network_id": s.network.ID, "name": name, "fixed_ips": []map[string]string{{"ip_address": fmt.Sprintf("10.65.0.%d", 11+i)}}})
+		if r := s.plug(t, name, "--netns", vm.Name); r.Status != "ACTIVE" {
+			t.Errorf("plug says %+v", r)
+		}
+		if first == nil {
+			first = vm
+		}
+	}
+	if err := first.Reach(t.Context(), "10.65.0.12"); err != nil {
+		t.Error(err)
+	}
+	succeed(t, s.ctl, s.args("unplug", "vm1")...)
+	succeed(t, s.ctl, s.args("unplug", "vm2")...)
+}
+
+// TestPlugTap: a persistent tap is made with the MTU of the network, and its port is served.
 func TestPlugTap(t *testing.T) {
 	t.Parallel()
 	s := newPlugSite(t)
