@@ -331,6 +331,7 @@ func TestPlugInterrupted(t *testing.T) {
 	interrupt := func(step string) {
 		t.Helper()
 		cmd := heddle(s.args("plug", "vm", "--netns", vm.Name, "--wait", "1h")...)
+		cmd.Env = append(cmd.Env, "HOME="+t.TempDir())
 		if err := s.ctl.Start(cmd); err != nil {
 			t.Fatal(err)
 		}
