@@ -473,7 +473,7 @@ func (c *agentConfig) enter(ctx context.Context, st *backend.Etcd, log *slog.Log
 	if c.overlay || c.xen.on || joined || c.serverData != "" {
 		return enterStore(ctx, st, c.state, joined, log)
 	}
-	return schema.Check(ctx, st)
+	return schema.KnownFormats().Check(ctx, st)
 }
 
 // snapshots returns the directory of the journals of what the agents read from the store.

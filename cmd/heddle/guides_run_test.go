@@ -126,6 +126,11 @@ var guides = map[string]guide{
 			`curl -f -X PUT -H "X-Auth-Token: $(openstack token issue -f value -c id)" -d '{"quota": {"port": 1000}}' https://cloud.example:9696/v2.0/quotas/PROJECT-ID`: {
 				change: map[string]string{"https://cloud.example:9696": "http://127.0.0.1:9696", "PROJECT-ID": "$(openstack token issue -f value -c project_id)"}},
 		}},
+	"upgrade.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"install -m 755 heddle.new /usr/local/bin/heddle": {first: "cp bin/heddle heddle.new"},
+		"heddle upgrade status":                           {until: "programs must know format", then: "heddle upgrade status | grep 'agent .*cloud.* ok'"},
+		"heddle: format 2 cannot be used yet: agent on h1 (v0.1.0) reads format 1 and writes 1; upgrade or stop them first": {notRun: "what the command says"},
+	}},
 	"cluster.md": {
 		after:    append(slices.Clone(install), "tls.md#A certificate", "tls.md#The server", "hosts.md#Join"),
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"e1", 21}, {"e2", 22}, {"e3", 23}, {"next", 2}},

@@ -18,16 +18,16 @@ import (
 // Heddle. Without it a wiped etcd would pass for a new one at the next start.
 const knownStoreFile = "store-known"
 
-// enterStore checks the store's schema, and makes a store that loses it unavailable from then on.
+// enterStore checks the store's format, and makes a store that loses it unavailable from then on.
 // It initializes an empty store, unless dir or the caller has used one before: then the error is
 // [store.ErrReplaced].
 func enterStore(ctx context.Context, st *backend.Etcd, dir string, known bool, log *slog.Logger) error {
 	file := filepath.Join(dir, knownStoreFile)
 	_, err := os.Stat(file)
 	noted := err == nil
-	check := schema.Check
+	check := schema.KnownFormats().Check
 	if known || noted {
-		check = schema.Verify
+		check = schema.KnownFormats().Verify
 	}
 	if err := check(ctx, st); err != nil {
 		if errors.Is(err, store.ErrReplaced) && !known {

@@ -8,32 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"heddle/internal/netlab"
-	"heddle/internal/store"
-	"heddle/internal/store/schema"
 	"heddle/internal/store/storetest"
 )
-
-// A store that a newer Heddle has written is refused by server and agent, which say what to do.
-func TestUnknownSchema(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	server := start(t, s.ctl, "serve", "--data", s.data)
-	newer := []store.Op{{Key: "/heddle/schema", Value: []byte(strconv.Itoa(schema.Version + 1))}}
-	if _, err := openData(t, s.data).Commit(t.Context(), nil, newer); err != nil {
-		t.Fatal(err)
-	}
-	h := s.addHost(t, "h1", "192.0.2.11")
-	refuse(t, h.ns, 1, "upgrade heddle", h.agent("--server-data", s.data)...)
-	server.stop(t)
-	refuse(t, s.ctl, 1, "upgrade heddle", "serve", "--data", s.data)
-}
 
 // While the cluster is away the API answers that it is unavailable, readiness says why, and the
 // agent stays; all go on by themselves when it is back.

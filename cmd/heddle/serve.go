@@ -185,6 +185,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if left := s.inherited.Left(); len(left) > 0 {
 		return usagef("the service manager listens on %s, where no API is served: give heddle.socket and heddle.yaml the same addresses", strings.Join(left, ", "))
 	}
+	s.tasks = append(s.tasks, newMembership(st, "serve", log))
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
 	return task.Run(ctx, s.tasks...)
 }
@@ -212,7 +213,7 @@ func (c *serveConfig) enter(ctx context.Context, st *backend.Etcd, log *slog.Log
 	if len(c.etcd.Endpoints) > 0 {
 		return enterStore(ctx, st, c.data, false, log)
 	}
-	return schema.Check(ctx, st)
+	return schema.KnownFormats().Check(ctx, st)
 }
 
 // checkTLS rejects half a certificate.
@@ -394,7 +395,7 @@ func (s *server) addOperator() error {
 	c := s.config
 	var srv *api.Server
 	open, guarded := http.NewServeMux(), http.NewServeMux()
-	console.Register(guarded, console.Options{DB: s.db, Log: s.log.With("part", "console")})
+	console.Register(guarded, console.Options{DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console")})
 	o := hosts.Options{
 		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(), CertificateLife: c.certificateLife,
 		Pin: func() string { return srv.Fingerprint() }, Log: s.log.With("part", "hosts"),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/store/schema"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
 )
@@ -20,7 +21,8 @@ const (
 )
 
 // storeProbe is a task that probes the store. It logs each change of the outcome and exports it as
-// a metric, since all else goes on with what was read last.
+// a metric, since all else goes on with what was read last. It ends this process if the store has
+// come to a format that it does not know.
 type storeProbe struct {
 	task.Task
 	store store.Store
@@ -60,14 +62,29 @@ func (p *storeProbe) Denied() string {
 
 func (p *storeProbe) run(ctx context.Context) error {
 	for task.Pause(ctx, probeInterval) {
-		attempt, cancel := context.WithTimeout(ctx, probeTimeout)
-		_, err := p.store.Revision(attempt)
-		cancel()
+		err := p.probe(ctx)
+		if errors.As(err, new(*schema.FormatError)) {
+			return err // the store was raised to a format that this program does not know
+		}
 		if ctx.Err() == nil {
 			p.note(err)
 		}
 	}
 	return nil
+}
+
+// probe reads the store's format. A store of another system has none.
+func (p *storeProbe) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	found, _, err := schema.ReadFormat(ctx, p.store)
+	switch {
+	case err == nil:
+		return schema.KnownFormats().Accept(found)
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrDenied):
+		_, err = p.store.Revision(ctx)
+	}
+	return err
 }
 
 // note logs the result of a probe if it is other than before.

@@ -107,7 +107,7 @@ func (c *xapiConfig) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	*tasks = append(append(append(*tasks, pool), servers...), pool.Polls())
+	*tasks = append(append(append(*tasks, pool), servers...), pool.Polls(), newMembership(st, "xapi", log))
 	log.Info("starting", "version", version, "data", c.data, "plain", c.listen, "tls", c.tlsListen, "own store", own)
 	return task.Run(ctx, *tasks...)
 }

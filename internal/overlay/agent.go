@@ -416,7 +416,8 @@ func await(ctx context.Context, all ...<-chan struct{}) bool {
 func (a *Agent) wayChanged() {
 	a.dp.Bump(datapath.SlotAll)
 	st := &topology.HostState{HostID: a.opts.HostID, Name: a.opts.HostName, Version: a.opts.Version, TunnelIP: a.opts.TunnelIP,
-		MTU: a.underlay.MTU(), StartedAt: a.begun.UTC().Truncate(time.Second), Roles: a.opts.Roles, Instance: a.place.instance}
+		MTU: a.underlay.MTU(), StartedAt: a.begun.UTC().Truncate(time.Second), Roles: a.opts.Roles, Instance: a.place.instance,
+		Reads: schema.KnownFormats().Newest(), Writes: schema.KnownFormats().Newest()}
 	a.engine.reports.set(schema.HostStates.KeyOf(st), st)
 }
 

@@ -99,7 +99,7 @@ var (
 // maximum of a commit: all clients wait while etcd applies a large one.
 const LeastTxnOps = 4096
 
-// SchemaKey holds the version of the store's schema. Every store of Heddle has it.
+// SchemaKey holds the format of the store's records. Every store of Heddle has it.
 const SchemaKey = "/heddle/schema"
 
 type reserveKey struct{}

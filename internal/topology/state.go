@@ -18,7 +18,9 @@ type HostState struct {
 	TunnelIP  netip.Addr `json:"tunnelIp"`
 	MTU       int        `json:"mtu"` // of the underlay, bytes
 	StartedAt time.Time  `json:"startedAt"`
-	Roles     []string   `json:"roles"` // overlay, policy, dhcp…
+	Roles     []string   `json:"roles"`            // overlay, policy, dhcp…
+	Reads     int        `json:"reads,omitempty"`  // newest format of the store that it reads
+	Writes    int        `json:"writes,omitempty"` // newest that it can write
 	// Instance tells agents that report as the same host from each other; "" = of an earlier
 	// version.
 	Instance string `json:"instance,omitempty"`
@@ -43,6 +45,8 @@ type PoolHost struct {
 	Host    string    `json:"host"` // as the XenAPI refers to it
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
+	Reads   int       `json:"reads,omitempty"` // as in HostState
+	Writes  int       `json:"writes,omitempty"`
 }
 
 // MemberHealth is the newest verdict of a health monitor's checks of a pool's member, reported by

@@ -72,7 +72,13 @@ func (w *world) wantBGP(t *testing.T, want bgpRouter) {
 
 func (w *world) get(t *testing.T, token, path string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil)
+	return w.call(t, token, http.MethodGet, path)
+}
+
+// call makes a call without a body.
+func (w *world) call(t *testing.T, token, method, path string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, w.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package console is the operators' view of a running Heddle: traces through the virtual network,
-// and the BGP sessions of routers.
+// the BGP sessions of routers, and the format of the store.
 // Every call wants the role admin.
 package console
 
@@ -12,12 +12,15 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
 )
 
 // Options of the console.
 type Options struct {
-	DB  *records.DB // over a replica that holds schema's tables of ports, hosts and states
-	Log *slog.Logger
+	DB *records.DB // over a replica that holds schema's tables of ports, hosts and states
+	// Formats are those that this server knows.
+	Formats schema.Formats
+	Log     *slog.Logger
 	// TraceWait bounds how long the agent of a live host takes to answer; 0 = 3 s.
 	TraceWait time.Duration
 }
@@ -28,6 +31,8 @@ func Register(mux *http.ServeMux, o Options) {
 	c := &console{o}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
 	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))
+	mux.HandleFunc("GET /v1/upgrade", api.Admin(c.upgrade))
+	mux.HandleFunc("POST /v1/upgrade/commit", api.Admin(c.commitUpgrade))
 }
 
 type console struct{ Options }

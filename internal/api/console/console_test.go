@@ -60,7 +60,9 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 	apitest.Run(t, rep)
 	w := &world{db: records.NewDB(st, rep)}
 	mux := http.NewServeMux()
-	Register(mux, Options{DB: w.db, Log: slog.New(slog.DiscardHandler), TraceWait: wait})
+	Register(mux, Options{
+		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait,
+	})
 	srv := httptest.NewServer(api.RequireToken(callers{}, "", api.Routes(mux, api.NoRoute)))
 	t.Cleanup(srv.Close)
 	w.url = srv.URL

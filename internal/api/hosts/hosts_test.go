@@ -81,7 +81,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	if err := schema.Check(t.Context(), st); err != nil {
+	if err := schema.KnownFormats().Check(t.Context(), st); err != nil {
 		t.Fatal(err)
 	}
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, append(schema.All(), Tables()...)...)

@@ -12,11 +12,11 @@ import (
 	"heddle/internal/store"
 )
 
-// copiedPrefixes returns the prefixes that Copy copies.
+// copied returns the prefixes that Copy copies.
 func copied() []string { return []string{"/calico/", "/heddle/"} }
 
-// reportedPrefixes returns the prefixes of what hosts report, and will report again.
-func reported() []string { return []string{"/heddle/state/", "/heddle/trace/"} }
+// reported returns the prefixes of what hosts and servers report, and will report again.
+func reported() []string { return []string{"/heddle/state/", "/heddle/servers/", "/heddle/trace/"} }
 
 // versionKey is written last: servers reject a store without it.
 const versionKey = "/heddle/schema"

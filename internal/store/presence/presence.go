@@ -2,7 +2,7 @@
 // store drops when the host no longer renews it. After a lost lease a Presence takes another one
 // and reports everything again.
 //
-// An agent that stops does not revoke its lease, so that a restart is not noticed.
+// An agent that stops does not revoke its lease, so that a restart is not noticed. A server does.
 package presence
 
 import (
@@ -29,7 +29,9 @@ type Options struct {
 	// Prepare, if set, is called before each lease is taken: others may have reacted to the absence
 	// of the host. While it fails nothing is reported.
 	Prepare func(context.Context) error
-	Log     *slog.Logger // default: none
+	// Leave ends the lease when Run does: others should notice at once.
+	Leave bool
+	Log   *slog.Logger // default: none
 }
 
 // Presence is the report of one host. Its methods may be called from any goroutine.
@@ -178,7 +180,19 @@ func (p *Presence) reportUnder(ctx context.Context, lease store.Lease) error {
 	err := p.write(ctx, lease, lost)
 	cancel()
 	<-lost
+	if p.opts.Leave {
+		p.leave(lease)
+	}
 	return err
+}
+
+// leave ends the lease. If it cannot, the lease ends by itself.
+func (p *Presence) leave(lease store.Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if err := p.opts.Store.Revoke(ctx, lease); err != nil && !errors.Is(err, store.ErrLeaseGone) {
+		p.log.Warn("cannot end the lease; it ends by itself", "err", err)
+	}
 }
 
 // write writes changes until ctx ends, which returns nil, or the lease is lost.

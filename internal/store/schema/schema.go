@@ -1,7 +1,8 @@
 // Package schema is every Heddle table on one page: prefix, type, unique keys, references and
 // indexes. Identity and the XenAPI declare their own tables below the prefixes given here.
 //
-//	/heddle/schema                                     the version of the schema
+//	/heddle/schema                                     the format in use
+//	/heddle/servers/<id>                               servers that are alive, under a lease
 //	/heddle/neutron/…                                  objects that clients have made
 //	/heddle/topology/<kind>/<id>                       its topology
 //	/heddle/hosts/ /heddle/tunnel-zones/               where packets travel
@@ -44,6 +45,7 @@ const (
 	StatePrefix         = "/heddle/state/"
 	TraceRequestsPrefix = "/heddle/trace/requests/"
 	SecretsPrefix       = "/heddle/secrets/"
+	ServersPrefix       = "/heddle/servers/"
 	IdentityPrefix      = "/heddle/identity/"
 	JoinPrefix          = "/heddle/join/"
 	XenPrefix           = "/heddle/xen/"
@@ -447,7 +449,7 @@ func All() []snapshot.Table {
 		TapServices, TapFlows,
 		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes, GatewayStates,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,
-		Quotas, PendingWorks, Bundles, ContainerBindings, Hosts, Underlays, Agents, TunnelZones,
+		Quotas, PendingWorks, Bundles, ContainerBindings, Servers, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"heddle/internal/neutron"
@@ -20,45 +19,6 @@ import (
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
-
-func TestCheck(t *testing.T) {
-	tests := []struct {
-		name string
-		key  string // beforehand
-		text string
-		want string // in the error; "" = none
-	}{
-		{"empty", "", "", ""},
-		{"this version", "/heddle/schema", "1", ""},
-		{"newer", "/heddle/schema", "2", "upgrade heddle"},
-		{"nonsense", "/heddle/schema", "one", "no Heddle writes"},
-		{"no version", "/heddle/neutron/ports/x", "{}", "no schema version"},
-		{"what a tunnel controller kept", "/heddle/xen/controller/last-key", "7", ""},
-		{"a part of a pool", "/heddle/xen/objects/pool/x", "{}", "no schema version"},
-		{"other programs' keys", "/calico/v1/x", "{}", ""},
-	}
-	for _, tt := range tests {
-		st := store.NewMemory()
-		if tt.key != "" {
-			if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: tt.key, Value: []byte(tt.text)}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		err := schema.Check(t.Context(), st)
-		if got := err == nil; got != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
-		}
-		if err != nil {
-			continue
-		}
-		if kv, err := st.Get(t.Context(), "/heddle/schema"); err != nil || string(kv.Value) != "1" {
-			t.Errorf("%s: version is %q, %v", tt.name, kv.Value, err)
-		}
-		if err := schema.Check(t.Context(), st); err != nil {
-			t.Errorf("%s, a second time: %v", tt.name, err)
-		}
-	}
-}
 
 // port returns a port with everything that its indexes look at.
 func port(id string, change func(*neutron.Port)) *neutron.Port {
@@ -326,7 +286,7 @@ func TestUnknownMembers(t *testing.T) {
 	derived := []string{
 		"topology", "container-binding", "free-range", "pending-work", "bgp-passwords",
 		// Reports, each of one writer:
-		"underlay", "host-state", "pool-host", "tunnel-keys", "port-state", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
+		"underlay", "server", "host-state", "pool-host", "tunnel-keys", "port-state", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
 		"learned-routes", "bgp-state", "trace-answer", "trace-request", "learned-remote", "gateway-state",
 	}
 	storetest.UnknownMembers{Tables: schema.All(), Derived: derived, Change: func(_ string, record any) {

@@ -7,6 +7,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
 	"heddle/internal/task"
 	"heddle/internal/xen/objects"
 	"heddle/internal/xen/ovs"
@@ -91,7 +92,8 @@ func (a *Agent) sendReport() error {
 		return err
 	}
 	r := &objects.HostReport{Host: a.host, ID: a.opts.HostID, Name: a.opts.HostName, Address: a.opts.Address, Version: a.opts.Version,
-		Started: a.begun.UTC().Truncate(time.Second), Backend: a.backend(s), Memory: a.last.remember(), Interfaces: m.interfaces(a.known())}
+		Started: a.begun.UTC().Truncate(time.Second), Backend: a.backend(s), Memory: a.last.remember(), Interfaces: m.interfaces(a.known()),
+		Reads: schema.KnownFormats().Newest(), Writes: schema.KnownFormats().Newest()}
 	if r.Address == "" {
 		r.Address = management(r.Interfaces)
 	}

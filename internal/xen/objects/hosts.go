@@ -109,8 +109,10 @@ type HostReport struct {
 	Backend    string      `json:"backend"` // openvswitch or bridge
 	Version    string      `json:"version"`
 	Started    time.Time   `json:"started"`
-	Memory     [2]int64    `json:"memory"`        // bytes in all, bytes free
-	Can        []string    `json:"can,omitempty"` // what it can do beside plain bridges
+	Reads      int         `json:"reads,omitempty"`  // newest format of the store that it reads
+	Writes     int         `json:"writes,omitempty"` // newest that it can write
+	Memory     [2]int64    `json:"memory"`           // bytes in all, bytes free
+	Can        []string    `json:"can,omitempty"`    // what it can do beside plain bridges
 	Interfaces []Interface `json:"interfaces"`
 }
 

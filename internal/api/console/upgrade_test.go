@@ -1,0 +1,64 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// TestUpgrade: the format is raised once no live member is behind, by those who may.
+func TestUpgrade(t *testing.T) {
+	w := newWorld(t, time.Second)
+	if _, err := w.db.Store().Commit(t.Context(), nil, []store.Op{{Key: store.SchemaKey, Value: []byte("1")}}); err != nil {
+		t.Fatal(err)
+	}
+	report := func(reads int) {
+		w.update(t, func(tx *records.Tx) error {
+			return schema.HostStates.Put(tx, &topology.HostState{HostID: host, Version: "v", Reads: reads, Writes: reads})
+		})
+	}
+	w.update(t, func(tx *records.Tx) error {
+		if err := schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}); err != nil {
+			return err
+		}
+		return schema.Servers.Put(tx, &schema.Server{ID: "s", Name: "cloud", Role: "serve", Version: "v", Reads: 2, Writes: 2})
+	})
+	report(1)
+	wantUpgrade(t, w, 1, 1, []bool{false, true})
+	if status, text := w.call(t, "admin", http.MethodPost, "/v1/upgrade/commit"); status != http.StatusConflict || !strings.Contains(text, "agent on h1 (v) reads format 1") {
+		t.Errorf("commit with a host behind: %d %s", status, text)
+	}
+	report(2)
+	if status, _ := w.call(t, "member", http.MethodPost, "/v1/upgrade/commit"); status != http.StatusForbidden {
+		t.Errorf("a member is answered %d", status)
+	}
+	if status, text := w.call(t, "admin", http.MethodPost, "/v1/upgrade/commit"); status != http.StatusOK || strings.TrimSpace(text) != `{"written":2,"min_reader":1}` {
+		t.Errorf("commit: %d %s", status, text)
+	}
+	wantUpgrade(t, w, 2, 1, []bool{false, false})
+}
+
+// wantUpgrade compares the format in use, and who of server and host is behind.
+func wantUpgrade(t *testing.T, w *world, written, minReader int, behind []bool) {
+	t.Helper()
+	status, text := w.get(t, "admin", "/v1/upgrade")
+	var v upgradeView
+	if err := json.Unmarshal([]byte(text), &v); err != nil || status != http.StatusOK {
+		t.Fatalf("status: %d %s", status, text)
+	}
+	if v.Written != written || v.MinReader != minReader || v.Newest != 2 || len(v.Members) != 2 || v.Members[0].Name != "cloud" || v.Members[1].Name != "h1" {
+		t.Fatalf("status: %s; want format %d for %d, the server and the host", text, written, minReader)
+	}
+	for i, m := range v.Members {
+		if m.Behind != behind[i] {
+			t.Errorf("%s: behind %v", m.Name, m.Behind)
+		}
+	}
+}

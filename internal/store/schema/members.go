@@ -1,0 +1,148 @@
+package schema
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/internal/store/records"
+)
+
+// Server reports that a server is alive.
+type Server struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"` // of its machine
+	Role      string    `json:"role"` // the command: serve, xapi
+	Version   string    `json:"version"`
+	Reads     int       `json:"reads"`  // newest format that it reads
+	Writes    int       `json:"writes"` // newest format that it can write
+	StartedAt time.Time `json:"started_at"`
+}
+
+// Servers has the servers that are alive, each under a lease of its own.
+var Servers = records.NewDerivedTable("server", ServersPrefix, func(s *Server) string { return s.ID })
+
+// Member is a live program that works with the store's records: a server, or the agent of a host.
+type Member struct {
+	Role    string `json:"role"` // serve, xapi or agent
+	Name    string `json:"name"`
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Reads   int    `json:"reads"`  // newest format that it reads
+	Writes  int    `json:"writes"` // newest format that it can write
+}
+
+func (m Member) String() string {
+	return fmt.Sprintf("%s on %s (%s) reads format %d and writes %d", m.Role, m.Name, m.Version, m.Reads, m.Writes)
+}
+
+// firstFormat is the format of programs that do not say which they know.
+const firstFormat = 1
+
+// Members returns the live members, servers first, by role, name and id. Agents without the overlay
+// and a pool are not among them: what they read is Calico's data model, which has no such formats.
+// A transaction's commit fails if one that it has seen reports something else.
+func Members(r records.Reader) []Member {
+	var all []Member
+	for s := range Servers.All(r) {
+		if s, err := Servers.Get(r, s.ID); err == nil {
+			all = append(all, Member{s.Role, s.Name, s.ID, s.Version, s.Reads, s.Writes})
+		}
+	}
+	for h := range Hosts.All(r) {
+		if s, err := HostStates.Get(r, h.ID); err == nil {
+			all = append(all, agentMember(h.Name, h.ID, s.Version, s.Reads, s.Writes))
+		} else if s, err := PoolHosts.Get(r, XenRef(h.ID)); err == nil {
+			all = append(all, agentMember(h.Name, h.ID, s.Version, s.Reads, s.Writes))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Member) int {
+		agents := func(m Member) int { return strings.Count(m.Role, agentRole) }
+		return cmp.Or(agents(a)-agents(b), strings.Compare(a.Role, b.Role), strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+const agentRole = "agent"
+
+func agentMember(name, id, version string, reads, writes int) Member {
+	return Member{agentRole, name, id, version, max(reads, firstFormat), max(writes, firstFormat)}
+}
+
+// NewestFormat returns the newest format that any of the members writes, at least that in use.
+func NewestFormat(found StoreFormat, members []Member) int {
+	newest := found.Written
+	for _, m := range members {
+		newest = max(newest, m.Writes)
+	}
+	return newest
+}
+
+// BehindError reports that the store's format cannot be raised, as members do not know the newest.
+type BehindError struct {
+	Newest  int
+	Members []Member
+}
+
+func (e *BehindError) Error() string {
+	names := make([]string, len(e.Members))
+	for i, m := range e.Members {
+		names[i] = m.String()
+	}
+	return fmt.Sprintf("format %d cannot be used yet: %s; upgrade or stop them first", e.Newest, strings.Join(names, ", "))
+}
+
+// CommitFormat has the store written in the newest format that all live members write, and returns
+// the format now in use. The error is a [BehindError] if some members write and read a newer one
+// than others.
+//
+// A member that starts meanwhile, or was away, finds the new format when it reads it after its
+// start, and ends if it cannot work with it.
+func CommitFormat(ctx context.Context, db *records.DB, known Formats) (now StoreFormat, err error) {
+	if _, err := db.View(ctx); err != nil { // so that all who have reported before are seen
+		return now, err
+	}
+	_, err = db.Update(ctx, func(tx *records.Tx) error {
+		found, mod, err := ReadFormat(ctx, db.Store())
+		if err != nil {
+			return err
+		}
+		if now, err = nextFormat(found, Members(tx), known); err != nil || now == found {
+			return err
+		}
+		value, err := json.Marshal(now)
+		if err != nil {
+			return err
+		}
+		tx.ExpectKey(formatKey, mod)
+		tx.PutKey(formatKey, value)
+		return nil
+	})
+	return now, err
+}
+
+// nextFormat returns the format to which the store may be raised: found if all members write no
+// later one.
+func nextFormat(found StoreFormat, members []Member, known Formats) (StoreFormat, error) {
+	next, newest := known.Newest(), NewestFormat(found, members)
+	for _, m := range members {
+		next = min(next, m.Writes, m.Reads)
+	}
+	if next > found.Written {
+		return known.at(next), nil
+	}
+	behind := BehindError{Newest: newest}
+	for _, m := range members {
+		if min(m.Reads, m.Writes) < newest {
+			behind.Members = append(behind.Members, m)
+		}
+	}
+	if newest > found.Written && len(behind.Members) > 0 {
+		return found, &behind
+	}
+	return found, nil
+}
