@@ -18,7 +18,7 @@ import (
 
 // essential programs are on every Debian (its essential packages), must be there before
 // scripts/setup runs, or are built here.
-var essential = []string{"bash", "cat", "echo", "env", "false", "go", "grep", "heddle", "mv", "sh", "sleep", "true", "xe"}
+var essential = []string{"bash", "cat", "dpkg", "dpkg-deb", "echo", "env", "false", "go", "grep", "heddle", "mv", "sh", "sha256sum", "sleep", "true", "xe"}
 
 // elsewhere names the programs behind expressions that the test cannot follow: by folder and
 // expression. os.Args[0] is the test or command itself.
@@ -28,6 +28,8 @@ var elsewhere = map[string]string{
 	"internal/lab l.Binary":        "heddle",
 	"internal/dhcp a.opts.Program": "dnsmasq",
 	"internal/dhcp r.program":      "dnsmasq",
+
+	"scripts/package r.native": "heddle",
 
 	"internal/services a.opts.HAProxy": "haproxy",
 	"internal/services h.program":      "haproxy",

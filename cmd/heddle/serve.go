@@ -130,7 +130,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.keystone.url, "keystone-url", "", "`URL` of an existing Keystone to use instead of the built-in identity service")
 	f.StringVar(&c.keystone.user, "keystone-user", "", "service user that may validate tokens there")
 	f.StringVar(&c.keystone.passwordFile, "keystone-password-file", "", "`file` with its password")
-	f.StringVar(&c.keystone.project, "keystone-project", "service", "its project")
+	f.StringVar(&c.keystone.project, "keystone-project", "service", "project of that user")
 	f.StringVar(&c.keystone.ca, "keystone-ca", "", "PEM `file` with the authority of its certificate; default: those of this machine")
 	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
 	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names of ports' addresses (dns_assignment), which machines get by DHCP")

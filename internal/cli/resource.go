@@ -57,7 +57,7 @@ const noValue = "none"
 
 // resources returns what the commands are made of.
 func resources() []resource {
-	name := setting{flag: "name", attribute: "name", usage: "another `name`", onSet: true}
+	name := setting{flag: "name", attribute: "name", usage: "another `name` for it", onSet: true}
 	named := setting{flag: "NAME", attribute: "name"}
 	describe := setting{flag: "description", attribute: "description", usage: "`text` for people", onCreate: true, onSet: true}
 	adminUp := setting{flag: "admin-up", attribute: "admin_state_up", usage: "traffic passes; --admin-up=false stops it", form: formTruth, onCreate: true, onSet: true}

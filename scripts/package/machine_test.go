@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// machine is a Debian with a real systemd, made of this one's files.
+type machine struct {
+	t       *testing.T
+	folder  string
+	cgroup  string
+	boot    *exec.Cmd
+	ended   chan error
+	console *console
+}
+
+// console keeps what systemd prints.
+type console struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.Write(p)
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.String()
+}
+
+// limit bounds each wait.
+const limit = 2 * time.Minute
+
+// newMachine boots a machine, which ends with the test.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "heddle-machine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := filepath.Join(dir, "cgroup")
+	m := &machine{t: t, folder: filepath.Join(dir, "machine"), cgroup: filepath.Join(groups, filepath.Base(dir)), console: &console{}}
+	if err := errors.Join(os.Mkdir(groups, 0o755), os.Mkdir(m.folder, 0o755), syscall.Mount("cgroup2", groups, "cgroup2", 0, ""),
+		syscall.Mount("machine", m.folder, "tmpfs", 0, "size=2g")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		m.kill()
+		if t.Failed() {
+			t.Logf("console:\n%s", m.console)
+		}
+		if err := errors.Join(m.removeGroups(), syscall.Unmount(groups, 0), syscall.Unmount(m.folder, 0), os.RemoveAll(dir)); err != nil {
+			t.Errorf("take the machine away: %v", err)
+		}
+	})
+	m.start()
+	return m
+}
+
+// removeGroups removes the machine's control groups from the bottom up, once their processes are
+// gone.
+func (m *machine) removeGroups() (err error) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		var groups []string
+		err = filepath.WalkDir(m.cgroup, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				groups = append(groups, path)
+			}
+			return err
+		})
+		for _, group := range slices.Backward(groups) {
+			err = errors.Join(err, os.Remove(group))
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// start boots the machine, and waits until all its units have started.
+func (m *machine) start() {
+	m.t.Helper()
+	m.boot = exec.Command("bash", "testdata/boot", m.folder, m.cgroup)
+	m.boot.Stdout, m.boot.Stderr, m.boot.WaitDelay = m.console, m.console, limit
+	m.ended = make(chan error, 1)
+	if err := m.boot.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	ended := m.ended
+	go func() { ended <- m.boot.Wait() }()
+	m.until("running", "systemctl is-system-running || true")
+}
+
+// kill ends the machine at once.
+func (m *machine) kill() {
+	_ = m.boot.Process.Kill() // unshare's child goes with it
+	m.ended <- <-m.ended
+}
+
+// waitRebooted waits for the machine to end as one does that starts again: its first process by a
+// hang-up (reboot(2)).
+func (m *machine) waitRebooted() {
+	m.t.Helper()
+	err := <-m.ended
+	m.ended <- err
+	if status, ok := m.boot.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGHUP {
+		m.t.Fatalf("the machine ended with %v, not to start again", err)
+	}
+}
+
+// init returns the process id of the machine's first process.
+func (m *machine) init() (string, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", m.boot.Process.Pid))
+	if err != nil {
+		return "", err
+	}
+	pid, _, _ := strings.Cut(string(raw), " ")
+	if pid == "" {
+		return "", errors.New("the machine has no first process")
+	}
+	return pid, nil
+}
+
+// try runs lines of shell in the machine.
+func (m *machine) try(lines string) (string, error) {
+	pid, err := m.init()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "nsenter", "-t", pid, "-m", "-p", "-n", "-u", "-i", "-C", "env", "-i", "HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"LC_ALL=C.UTF-8", "bash", "-euc", "cd /root\n"+lines)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// run is try for what must succeed.
+func (m *machine) run(lines string) string {
+	m.t.Helper()
+	out, err := m.try(lines)
+	if err != nil {
+		journal, _ := m.try("journalctl --no-pager -n 60 -u 'heddle*' 2>&1; systemctl --no-pager --failed")
+		m.t.Fatalf("%s: %v\n%s\n%s", lines, err, out, journal)
+	}
+	return out
+}
+
+// until runs lines of shell until their output contains want.
+func (m *machine) until(want, lines string) {
+	m.t.Helper()
+	last := ""
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		select {
+		case err := <-m.ended:
+			m.ended <- err
+			m.t.Fatalf("the machine ended: %v", err)
+		default:
+		}
+		out, err := m.try(lines)
+		if err == nil && strings.Contains(out, want) {
+			return
+		}
+		last = fmt.Sprint(out, err)
+	}
+	m.t.Fatalf("%s: no %q, last %s", lines, want, last)
+}
+
+// put copies a file into the machine.
+func (m *machine) put(from, to string) {
+	m.t.Helper()
+	pid, err := m.init()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	raw, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile("/proc/"+pid+"/root"+to, raw, 0o644)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}

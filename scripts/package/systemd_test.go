@@ -1,0 +1,78 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// guideBlocks returns the commands of a section of a guide.
+func guideBlocks(t *testing.T, page, section string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("../../docs/guides", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(raw), "\n## "+section+"\n")
+	if !found {
+		t.Fatalf("%s has no section %q", page, section)
+	}
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	return strings.Join(regexp.MustCompile(`(?m)^    .*$`).FindAllString(rest, -1), "\n")
+}
+
+// TestPackageUnderSystemd follows the guide on a machine with a real systemd: the package starts
+// nothing by itself, keeps what an operator wrote, starts again what hangs or dies, goes on over an
+// upgrade and a reboot, refuses no client meanwhile, and leaves what it says when it is removed.
+func TestPackageUnderSystemd(t *testing.T) {
+	m := newMachine(t)
+	m.put(pack(t, "v0.1.0", heddle), "/root/heddle_0.1.0_amd64.deb")
+
+	m.run("mkdir /etc/heddle; echo '# mine' >/etc/heddle/heddle.yaml; dpkg -i heddle_0.1.0_amd64.deb </dev/null")
+	m.run("grep -qx '# mine' /etc/heddle/heddle.yaml; ! systemctl is-active heddle heddle-agent; ! systemctl is-enabled heddle heddle-agent")
+	m.run("dpkg --purge heddle; ! test -e /etc/heddle")
+
+	// apt, too, must not ask; what the package recommends is there, so that it needs no network.
+	m.run(guideBlocks(t, "install.md", "From a package"))
+	m.run(`test "$(stat -c '%U %a' /var/lib/heddle)" = "heddle 700"; test "$(stat -c '%U' /etc/heddle/heddle.yaml)" = root`)
+	m.run("systemctl is-active heddle heddle-agent; systemctl show -P StatusText heddle | grep -x ready")
+	m.until(" up ", "heddle host list")
+	m.run("man heddle-serve heddle.yaml >/dev/null 2>&1 || zcat /usr/share/man/man5/heddle.yaml.5.gz | grep -q neutron-listen") // man is not everywhere
+
+	for unit, port := range map[string]string{"heddle": "9697", "heddle-agent": "9699"} {
+		main := func() string { return strings.TrimSpace(m.run("systemctl show -P MainPID " + unit)) }
+		before := main()
+		m.run("kill -ABRT " + before)
+		m.until("ready", "test $(systemctl show -P MainPID "+unit+") != "+before+"; curl -sf http://127.0.0.1:"+port+"/readyz")
+		// The watchdog's time is shortened; what is stopped does not feed it.
+		m.run("mkdir -p /run/systemd/system/" + unit + ".service.d; printf '[Service]\\nWatchdogSec=2\\nTimeoutAbortSec=1\\n' >/run/systemd/system/" + unit + ".service.d/test.conf; systemctl daemon-reload; systemctl restart " + unit)
+		before = main()
+		m.run("kill -STOP " + before)
+		m.until("ready", "test $(systemctl show -P MainPID "+unit+") != "+before+"; curl -sf http://127.0.0.1:"+port+"/readyz")
+		m.run("rm -r /run/systemd/system/" + unit + ".service.d; systemctl daemon-reload; systemctl restart " + unit)
+	}
+
+	m.put(pack(t, "v0.1.1", heddle), "/root/heddle_0.1.1_amd64.deb")
+	m.run("systemctl stop heddle; systemctl enable --now heddle.socket heddle") // operating.md
+	m.run(`touch /tmp/load; while [ -e /tmp/load ]; do curl -sSf -o /dev/null http://127.0.0.1:9696/ || touch /tmp/refused; done & load=$!
+		for i in 1 2 3; do systemctl restart heddle; done
+		dpkg -i heddle_0.1.1_amd64.deb </dev/null
+		rm /tmp/load; wait $load; ! test -e /tmp/refused`)
+	m.run("systemctl is-active heddle heddle-agent; dpkg-query -W -f '${Version}' heddle | grep -x 0.1.1")
+
+	m.run("touch /var/lib/heddle/kept /var/backups/heddle/kept.db; systemctl reboot || true")
+	m.waitRebooted()
+	m.start()
+	m.run("systemctl is-active heddle.socket heddle heddle-agent")
+	m.until(" up ", "heddle host list")
+
+	m.run(`dpkg --remove heddle | tee /tmp/said; grep -q 'heddle agent --cleanup' /tmp/said; ! systemctl is-active heddle.socket heddle heddle-agent; test -e /sys/fs/bpf/heddle/machine`)
+	m.run("dpkg -i heddle_0.1.1_amd64.deb </dev/null; heddle agent --cleanup --config /etc/heddle/heddle.yaml; ! test -e /sys/fs/bpf/heddle")
+	m.run("dpkg --purge heddle | tee /tmp/said; ! grep 'agent --cleanup' /tmp/said; ! test -e /etc/heddle; ! test -e /var/lib/heddle-agent; test -e /var/lib/heddle/kept")
+	left := m.run(`find /etc /usr /lib/systemd /var /run -xdev -name '*heddle*' ! -path '/usr/local/*' ! -path '/var/tmp/*' ! -path '/var/log/*' ! -path '/var/cache/man/*' ! -path '/run/systemd/*'`)
+	if want := "/var/backups/heddle\n/var/lib/heddle\n"; left != want {
+		t.Errorf("a purge leaves\n%s, want the store and its backups:\n%s", left, want)
+	}
+}
