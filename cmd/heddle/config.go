@@ -50,26 +50,29 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 		if failed != nil || f.Changed || !configurable(f) {
 			return
 		}
-		if v, ok := lookup(environmentName(f.Name)); ok {
+		values, from := given(f, top.Name(), path, file, lookup)
+		for _, v := range values {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
-				failed = fmt.Errorf("%s: %w", environmentName(f.Name), err)
-			}
-			return
-		}
-		for _, name := range append([]string{top.Name()}, f.Annotations[cli.OtherSections]...) {
-			values, given := file[name][f.Name]
-			for _, v := range values {
-				if err := cmd.Flags().Set(f.Name, v); err != nil {
-					failed = fmt.Errorf("%s: %s.%s: %w", path, name, f.Name, err)
-					return
-				}
-			}
-			if given {
+				failed = fmt.Errorf("%s: %w", from, err)
 				return
 			}
 		}
 	})
 	return failed
+}
+
+// given returns the values that the environment or the file gives a flag of a section's command,
+// and where: the variable, or the file's name and key; "" where neither does.
+func given(f *pflag.Flag, top, path string, file map[string]map[string][]string, lookup func(string) (string, bool)) (values []string, from string) {
+	if v, ok := lookup(environmentName(f.Name)); ok {
+		return []string{v}, environmentName(f.Name)
+	}
+	for _, name := range append([]string{top}, f.Annotations[cli.OtherSections]...) {
+		if values, ok := file[name][f.Name]; ok {
+			return values, fmt.Sprintf("%s: %s.%s", path, name, f.Name)
+		}
+	}
+	return nil, ""
 }
 
 // section returns the command that a section of the file is named after: the one right below

@@ -146,7 +146,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
-	root.AddCommand(demo.Command(), bench.Command(), versionCommand(), manualCommand())
+	root.AddCommand(demo.Command(), bench.Command(), versionCommand(), manualCommand(), configCommand())
 	root.AddCommand(cli.DoctorCommand(doctorChecks))
 	return root
 }

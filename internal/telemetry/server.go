@@ -125,9 +125,9 @@ func withoutSecrets(args []string) []string {
 		name, _, inline := strings.Cut(a, "=")
 		switch {
 		case next:
-			shown[i], next = struckOut, false
+			shown[i], next = StruckOut, false
 		case secretFlag(name) && inline:
-			shown[i] = name + "=" + struckOut
+			shown[i] = name + "=" + StruckOut
 		default:
 			shown[i], next = a, secretFlag(name)
 		}
@@ -135,13 +135,19 @@ func withoutSecrets(args []string) []string {
 	return shown
 }
 
-const struckOut = "<struck out>"
+// StruckOut stands in place of a secret.
+const StruckOut = "<struck out>"
 
-// secretFlag reports whether the values of a flag are secrets, by its name: all secret flags of
-// Heddle have one of these words in theirs. Flags that name a file do not count.
+// secretFlag reports whether an argument is a flag whose value is a secret.
 func secretFlag(arg string) bool {
 	name, ok := strings.CutPrefix(arg, "-")
-	if name = strings.TrimPrefix(name, "-"); !ok || name == "join-plain-http" || strings.HasSuffix(name, "-file") {
+	return ok && Secret(strings.TrimPrefix(name, "-"))
+}
+
+// Secret reports whether the values of a flag are secrets, by its name: all secret flags of Heddle
+// have one of these words in theirs. Flags that name a file do not count.
+func Secret(name string) bool {
+	if name == "join-plain-http" || strings.HasSuffix(name, "-file") {
 		return false
 	}
 	words := []string{"join", "password", "token", "secret"}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestConfigCheck: everything wrong with a file is named at once, by section and key.
+func TestConfigCheck(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	good := write(t, "serve:\n  data: /srv/heddle\n  underlay-mtu: 9000\nagent:\n  tunnel-ip: 192.0.2.1\n  physical: [one=eth1, two=eth2]\n")
+	if err := checkConfig(&out, good); err != nil || !strings.Contains(out.String(), "agent: 2, serve: 2") {
+		t.Errorf("%v: %s", err, &out)
+	}
+	bad := write(t, "serve:\n  underlay-mtu: large\n  datta: /x\nagnet:\n  tunnel-ip: 192.0.2.1\n")
+	err := checkConfig(&out, bad)
+	if err == nil {
+		t.Fatal("took wrong settings")
+	}
+	for _, want := range []string{`: serve.underlay-mtu: "large": `, ": serve.datta: no such setting; known: admin-password, ", ": agnet: no such section"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q:\n%v", want, err)
+		}
+	}
+	for _, text := range []string{"serve: [", "serve: 5\n", "serve:\n  data: /a\n  data: /b\n"} {
+		if err := checkConfig(&out, write(t, text)); err == nil {
+			t.Errorf("took %q", text)
+		}
+	}
+}
+
+// TestConfigShow: the values in effect and where they come from, without secrets.
+func TestConfigShow(t *testing.T) {
+	t.Parallel()
+	path := write(t, "serve:\n  data: /srv/heddle\n  admin-password: open sesame\n  neutron-listen: :9696\nagent:\n  name: here\n")
+	environment := map[string]string{"HEDDLE_NEUTRON_LISTEN": "127.0.0.1:9000"}
+	lookup := func(name string) (string, bool) { v, ok := environment[name]; return v, ok }
+	var out bytes.Buffer
+	if err := showConfig(&out, "serve", path, lookup, false); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	want := []string{"admin-password <struck out> " + path + ": serve.admin-password", "data /srv/heddle " + path + ": serve.data", "neutron-listen 127.0.0.1:9000 HEDDLE_NEUTRON_LISTEN"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	out.Reset()
+	if err := showConfig(&out, "serve", path, lookup, true); err != nil || !strings.Contains(out.String(), "underlay-mtu") || strings.Contains(out.String(), "sesame") {
+		t.Errorf("all: %v\n%s", err, &out)
+	}
+	if err := showConfig(&out, "sreve", path, lookup, true); err == nil {
+		t.Error("showed the settings of no command")
+	}
+}
