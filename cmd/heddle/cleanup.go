@@ -44,30 +44,41 @@ const announcement = "agent-"
 // while another agent runs in one of its roles. If the settings cannot be recorded, as on a full
 // disk, the agent still starts, and a cleanup tries every role.
 func (c *agentConfig) announce(log *slog.Logger) (closed func(), err error) {
-	var names []io.Closer
-	closed = func() {
-		for _, name := range names {
-			_ = name.Close()
-		}
-	}
-	for _, role := range c.roles() {
-		name, err := hostnet.Alone("role-" + role)
-		if err != nil {
-			closed()
-			return nil, secondAgent(role, err)
-		}
-		names = append(names, name)
+	free, err := holdRoles(c.roles())
+	if err != nil {
+		return nil, err
 	}
 	if err := c.record(); err != nil {
 		log.Warn("cannot record this agent's settings; agent --cleanup may need --name", "file", c.recordFile(), "err", err)
 	}
 	name, err := hostnet.Alone(fmt.Sprint(announcement, os.Getpid()))
 	if err != nil {
-		closed()
+		free()
 		return nil, err
 	}
-	names = append(names, name)
-	return closed, nil
+	return func() {
+		_ = name.Close()
+		free()
+	}, nil
+}
+
+// holdRoles keeps agents out of roles until free is called. It fails while one runs in one of them.
+func holdRoles(roles []string) (free func(), err error) {
+	var names []io.Closer
+	free = func() {
+		for _, name := range names {
+			_ = name.Close()
+		}
+	}
+	for _, role := range roles {
+		name, err := hostnet.Alone("role-" + role)
+		if err != nil {
+			free()
+			return nil, secondAgent(role, err)
+		}
+		names = append(names, name)
+	}
+	return free, nil
 }
 
 // secondAgent returns the error of an agent that cannot run beside another one.
@@ -108,7 +119,8 @@ func addOnce(all []string, one string) []string {
 
 var announced = regexp.MustCompile(`@heddle-` + announcement + `(\d+)\b`)
 
-// runningAgents returns the process ids of the agents in this network namespace.
+// runningAgents returns the process ids of the agents in this network namespace. It may miss one
+// while other sockets come and go: whether an agent runs, its roles' names tell.
 func runningAgents() ([]string, error) {
 	raw, err := os.ReadFile("/proc/self/net/unix")
 	if err != nil {
@@ -124,13 +136,15 @@ func runningAgents() ([]string, error) {
 // cleanUp removes and prints what the agents have made in this host's kernel. It follows the record
 // in the state directory; without one it tries every role.
 func (c *agentConfig) cleanUp(out io.Writer) error {
-	pids, err := runningAgents()
+	var all []string
+	for _, r := range c.allRoles() {
+		all = append(all, r.name)
+	}
+	free, err := holdRoles(all) // nor does an agent begin meanwhile
 	if err != nil {
-		return err
+		return fmt.Errorf("it would restore everything: %w", err)
 	}
-	if len(pids) > 0 {
-		return fmt.Errorf("an agent runs here, process %s: stop it first (systemctl stop heddle-agent), or it restores everything", strings.Join(pids, ", "))
-	}
+	defer free()
 	record, known := c.readRecord()
 	var roles []role
 	var roleNames []string

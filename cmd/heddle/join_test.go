@@ -332,7 +332,7 @@ func TestAgentKilled(t *testing.T) {
 	s.serve(t)
 	h := s.addHost(t, "h1", "192.0.2.11")
 	agent := start(t, h.ns, h.agent("--join", s.token(t, h.name))...)
-	refuse(t, h.ns, 1, fmt.Sprintf("an agent runs here, process %d", agent.cmd.Process.Pid), "agent", "--cleanup", "--name", h.name)
+	refuse(t, h.ns, 1, fmt.Sprintf("runs on this host, process %d: stop it first", agent.cmd.Process.Pid), "agent", "--cleanup", "--name", h.name)
 	if _, err := os.Stat(h.pins()); err != nil {
 		t.Errorf("a refused cleanup: %v", err)
 	}
