@@ -72,7 +72,7 @@ func allServed(ns *netlab.Namespace) bool {
 // member is stopped or frozen, and while haproxy, the agent or the host that checks is killed, in
 // which no member's verdict changes (services §15.1).
 func TestBalancerHealth(t *testing.T) {
-	l := newLab(t, 3)
+	l := newLabOf(t, 3, 15*time.Second) // in which an agent starts again
 	b := l.balancer(monitorOf(topology.MonitorHTTP))
 	b.listen(80)
 	_, client := l.machine(l.hosts[2])

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -278,7 +279,7 @@ protocol static { ipv4; route 198.51.100.0/25 blackhole; route 10.0.0.128/25 bla
 // learns and the states of its sessions are reported; the process outlives the agent, what it has
 // learned the process, and another host takes over from one that is lost.
 func TestRouting(t *testing.T) {
-	l := newLab(t, 2)
+	l := newLabOf(t, 2, 15*time.Second) // in which an agent starts again
 	at, ns := l.machine(l.hosts[0])
 	r := l.speakingRouter()
 	b := l.bird(ns, fmt.Sprintf(birdSession, `password "right";`))
@@ -470,7 +471,7 @@ func TestRoutingLastPeerRemoved(t *testing.T) {
 // and by one that has adopted it. What both ends have learned stays in use, and peers do not wait
 // for the hold time.
 func TestRoutingSpeakerHangs(t *testing.T) {
-	l := newLab(t, 1)
+	l := newLabOf(t, 1, 15*time.Second) // in which an agent starts again
 	r := l.speakingRouter()
 	at, ns := l.machine(l.hosts[0])
 	b := l.bird(ns, strings.Replace(fmt.Sprintf(birdSession, ""), "hold time 9", "hold time 600", 1))
