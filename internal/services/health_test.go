@@ -3,6 +3,8 @@ package services
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -398,7 +400,7 @@ func serveHTTP(t *testing.T, ns *netlab.Namespace, port int, handler http.Handle
 	t.Cleanup(func() { server.Close() })
 }
 
-// tlsServer runs openssl's server, which answers GET with a page of 200.
+// tlsServer answers each request over TLS with 200.
 func tlsServer(t *testing.T, ns *netlab.Namespace, port int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -406,11 +408,15 @@ func tlsServer(t *testing.T, ns *netlab.Namespace, port int) {
 	if out, err := exec.Command("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=member", "-keyout", key, "-out", cert).CombinedOutput(); err != nil {
 		t.Fatalf("openssl req: %v: %s", err, out)
 	}
-	server := exec.Command("openssl", "s_server", "-quiet", "-www", "-accept", fmt.Sprint(port), "-key", key, "-cert", cert)
-	if err := ns.Start(server); err != nil {
+	var l net.Listener
+	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	// Not openssl s_server, which waits for one client at a time, and so for ever for a checker whose
+	// container has gone.
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.ServeTLS(l, cert, key) }() // until Close
+	t.Cleanup(func() { server.Close() })
 }
 
 // udpServer opens a port that answers nothing.
