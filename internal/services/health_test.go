@@ -412,8 +412,8 @@ func tlsServer(t *testing.T, ns *netlab.Namespace, port int) {
 	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
 		t.Fatal(err)
 	}
-	// Not openssl s_server, which waits for one client at a time, and so for ever for a checker whose
-	// container has gone.
+	// Not openssl s_server, which waits for one client at a time, and so for ever for a checker
+	// whose container has gone.
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = server.ServeTLS(l, cert, key) }() // until Close
 	t.Cleanup(func() { server.Close() })
