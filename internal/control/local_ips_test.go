@@ -117,7 +117,7 @@ func TestLocalIPRefusals(t *testing.T) {
 	w := inMemory(t)
 	n, elsewhere := w.network(`{"name":"n"}`), w.network(`{"name":"e"}`)
 	w.subnet(n.ID, `"ip_version":4,"cidr":"10.0.0.0/24"`)
-	p, bare := w.port(n.ID, ""), w.port(n.ID, `"fixed_ips":[]`)
+	p, bare := w.port(n.ID, `"fixed_ips":[{"ip_address":"10.0.0.7"}]`), w.port(n.ID, `"fixed_ips":[]`)
 	two := w.port(n.ID, `"fixed_ips":[{"ip_address":"10.0.0.208"},{"ip_address":"10.0.0.209"}]`)
 	only6 := w.network(`{"name":"six"}`)
 	w.subnet(only6.ID, `"ip_version":6,"cidr":"2001:db8::/64"`)
