@@ -107,7 +107,7 @@ func readSections(path string, top *cobra.Command) (map[string]map[string][]stri
 	sections := map[string]map[string][]string{}
 	for name, settings := range file {
 		if c, _, err := top.Root().Find([]string{name}); top.HasParent() && (err != nil || c.Name() != name) {
-			return nil, fmt.Errorf("%s: %s: no such section: want the name of a command, as `heddle --help` lists them", path, name)
+			return nil, noSection(path, name)
 		}
 		sections[name] = map[string][]string{}
 		for key, v := range settings {
@@ -127,6 +127,10 @@ func readSections(path string, top *cobra.Command) (map[string]map[string][]stri
 		}
 	}
 	return sections, nil
+}
+
+func noSection(path, name string) error {
+	return fmt.Errorf("%s: %s: no such section: want the name of a command, as `heddle --help` lists them", path, name)
 }
 
 // flagNames returns the settings of a command and those below it.

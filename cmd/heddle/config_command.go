@@ -76,7 +76,7 @@ func checkConfig(out io.Writer, path string) error {
 	for name, settings := range file {
 		top, _, err := root.Find([]string{name})
 		if err != nil || top.Name() != name || top == root {
-			wrong = append(wrong, fmt.Errorf("%s: %s: no such section: want the name of a command, as `heddle --help` lists them", path, name))
+			wrong = append(wrong, noSection(path, name))
 			continue
 		}
 		counts[name] = len(settings)

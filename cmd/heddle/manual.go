@@ -64,24 +64,13 @@ func writeSection(b *bytes.Buffer, cmd *cobra.Command) {
 	if cmd.Hidden {
 		return
 	}
-	flags := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
-	var collect func(*cobra.Command)
-	collect = func(c *cobra.Command) {
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if configurable(f) && flags.Lookup(f.Name) == nil {
-				flags.AddFlag(f)
-			}
-		})
-		for _, sub := range c.Commands() {
-			collect(sub)
-		}
-	}
-	collect(cmd)
-	if !flags.HasFlags() {
+	names := flagNames(cmd)
+	if len(names) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "# SECTION %s\n%s.\n\n", cmd.Name(), cmd.Short)
-	flags.VisitAll(func(f *pflag.Flag) {
+	for _, name := range names {
+		f := findFlag(cmd, name)
 		fmt.Fprintf(b, "**%s**", f.Name)
 		if f.DefValue != "" && f.DefValue != "[]" {
 			fmt.Fprintf(b, " (default %s)", f.DefValue)
@@ -91,5 +80,5 @@ func writeSection(b *bytes.Buffer, cmd *cobra.Command) {
 		}
 		_, usage := pflag.UnquoteUsage(f)
 		fmt.Fprintf(b, "\n:   %s\n\n", bytes.ReplaceAll([]byte(usage), []byte("\n"), []byte(" ")))
-	})
+	}
 }

@@ -228,7 +228,7 @@ func TestPlugRefuses(t *testing.T) {
 	port := s.newPort(t, "vm", 11)
 	twins := []object{s.newPort(t, "twin", 12), s.newPort(t, "twin", 13)}
 	at := []string{"--netns", vm.Name}
-	s.refuse(t, "there is no port nobody", append(at, "nobody")...)
+	s.refuse(t, "there is no port missing", append(at, "missing")...)
 	s.refuse(t, "2 ports are called twin", append(at, "twin")...)
 	s.refuse(t, twins[1].ID, append(at, "twin")...)
 	s.refuse(t, "there is no network namespace nowhere: make it with `ip netns add nowhere`", "vm", "--netns", "nowhere")

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"heddle/internal/netlab"
 )
@@ -74,6 +73,7 @@ func TestRestartsRefuseNobody(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls, failed atomic.Int64
+	called := make(chan struct{}, 1)
 	var load sync.WaitGroup
 	stop := func() { cancel(); load.Wait() }
 	defer stop()
@@ -85,13 +85,17 @@ func TestRestartsRefuseNobody(t *testing.T) {
 					t.Error(err)
 				}
 				calls.Add(1)
+				select {
+				case called <- struct{}{}:
+				default: // the test has yet to take the one before
+				}
 			}
 		})
 	}
 	const restarts = 5
 	for range restarts {
-		for from := calls.Load(); calls.Load() < from+40; {
-			time.Sleep(time.Millisecond)
+		for range 40 {
+			<-called
 		}
 		server.stop(t)
 		server = launched()

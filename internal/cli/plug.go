@@ -173,7 +173,7 @@ func unplugCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unplug PORT",
 		Short: "Take a port's interface away that heddle plug made on this host",
-		Long:  "Removes the interface that heddle plug made for a port, by id or name, and the files that it wrote and nobody has changed since, and\nunbinds the port.",
+		Long:  "Removes the interface that heddle plug made for a port, by id or name, and the files that it wrote,\nunless they were changed since, and unbinds the port.",
 		Args:  cobra.ExactArgs(1),
 	}
 	p := addPlugFlags(cmd)

@@ -70,11 +70,12 @@ func objectFormat(cmd *cobra.Command) *string {
 	return format
 }
 
-func checkObjectFormat(format string) error {
+// neutronFor is neutron for a command that prints objects, once its format is known to be one.
+func neutronFor(cmd *cobra.Command, login *cloud.Config, format string) (*cloud.Neutron, error) {
 	if !slices.Contains([]string{"text", "json", "name"}, format) {
-		return &command.Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text, json or name", format)}
+		return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text, json or name", format)}
 	}
-	return nil
+	return neutron(cmd, login)
 }
 
 func (r resource) listCommand(login *cloud.Config) *cobra.Command {
@@ -93,10 +94,7 @@ func (r resource) listCommand(login *cloud.Config) *cobra.Command {
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkObjectFormat(*format); err != nil {
-			return err
-		}
-		api, err := neutron(cmd, login)
+		api, err := neutronFor(cmd, login, *format)
 		if err != nil {
 			return err
 		}
@@ -123,10 +121,7 @@ func (r resource) showCommand(login *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "show " + r.object(), Short: fmt.Sprintf("Show a %s", r.kind), Args: cobra.ExactArgs(1), ValidArgsFunction: arguments(completeObjects(login, r.kind))}
 	format := objectFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkObjectFormat(*format); err != nil {
-			return err
-		}
-		api, err := neutron(cmd, login)
+		api, err := neutronFor(cmd, login, *format)
 		if err != nil {
 			return err
 		}
@@ -161,10 +156,7 @@ func (r resource) createCommand(login *cloud.Config) *cobra.Command {
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkObjectFormat(*format); err != nil {
-			return err
-		}
-		api, err := neutron(cmd, login)
+		api, err := neutronFor(cmd, login, *format)
 		if err != nil {
 			return err
 		}

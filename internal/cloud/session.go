@@ -74,8 +74,10 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	}
 	provider.HTTPClient = http.Client{Transport: transport}
 	authenticate := openstack.Authenticate
-	if cache, err := newTokenCache(auth); c.KeepToken && other == nil && err == nil {
-		authenticate = cache.authenticate
+	if c.KeepToken && other == nil {
+		if cache, err := newTokenCache(auth); err == nil { // without one each command logs in
+			authenticate = cache.authenticate
+		}
 	}
 	if err := authenticate(ctx, provider, auth); err != nil {
 		var answer gophercloud.ErrUnexpectedResponseCode

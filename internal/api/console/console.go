@@ -18,7 +18,7 @@ import (
 // Options of the console.
 type Options struct {
 	DB *records.DB // over a replica that holds schema's tables of ports, hosts and states
-	// Formats are those that this server knows.
+	// Formats lists the formats that this server knows.
 	Formats schema.Formats
 	Log     *slog.Logger
 	// TraceWait bounds how long the agent of a live host takes to answer; 0 = 3 s.

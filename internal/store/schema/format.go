@@ -20,8 +20,9 @@ type Format struct {
 	MinReader int
 }
 
-// Formats are those that a program reads and writes, oldest first. It works beside programs that
-// know the format in use and no later one, and writes that format until an operator raises it.
+// Formats lists the formats that a program reads and writes, oldest first. The program works beside
+// others that know the format in use and no later one, and writes that format until an operator
+// raises it.
 type Formats []Format
 
 // KnownFormats returns the formats of this Heddle. Those of one release and of the one before
