@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -74,23 +75,17 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// removeGroups removes the machine's control groups from the bottom up, once their processes are
-// gone.
-func (m *machine) removeGroups() (err error) {
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		var groups []string
-		err = filepath.WalkDir(m.cgroup, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				groups = append(groups, path)
-			}
-			return err
-		})
-		for _, group := range slices.Backward(groups) {
-			err = errors.Join(err, os.Remove(group))
+// removeGroups removes the machine's control groups, whose processes are gone, from the bottom up.
+func (m *machine) removeGroups() error {
+	var groups []string
+	err := filepath.WalkDir(m.cgroup, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			groups = append(groups, path)
 		}
-		if err == nil {
-			return nil
-		}
+		return err
+	})
+	for _, group := range slices.Backward(groups) {
+		err = errors.Join(err, os.Remove(group))
 	}
 	return err
 }
@@ -109,9 +104,15 @@ func (m *machine) start() {
 	m.until("running", "systemctl is-system-running || true")
 }
 
-// kill ends the machine at once.
+// kill ends the machine at once. Its first process ends after all others have.
 func (m *machine) kill() {
-	_ = m.boot.Process.Kill() // unshare's child goes with it
+	pid, err := m.init()
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		_ = m.boot.Process.Kill() // it did not come that far, or has ended
+	}
 	m.ended <- <-m.ended
 }
 
@@ -127,14 +128,15 @@ func (m *machine) waitRebooted() {
 }
 
 // init returns the process id of the machine's first process.
-func (m *machine) init() (string, error) {
+func (m *machine) init() (int, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", m.boot.Process.Pid))
 	if err != nil {
-		return "", err
+		return 0, err
 	}
-	pid, _, _ := strings.Cut(string(raw), " ")
-	if pid == "" {
-		return "", errors.New("the machine has no first process")
+	first, _, _ := strings.Cut(string(raw), " ")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		return 0, errors.New("the machine has no first process")
 	}
 	return pid, nil
 }
@@ -147,7 +149,7 @@ func (m *machine) try(lines string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "nsenter", "-t", pid, "-m", "-p", "-n", "-u", "-i", "-C", "env", "-i", "HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(pid), "-m", "-p", "-n", "-u", "-i", "-C", "env", "-i", "HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"LC_ALL=C.UTF-8", "bash", "-euc", "cd /root\n"+lines)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -167,21 +169,22 @@ func (m *machine) run(lines string) string {
 // until runs lines of shell until their output contains want.
 func (m *machine) until(want, lines string) {
 	m.t.Helper()
-	last := ""
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		select {
-		case err := <-m.ended:
-			m.ended <- err
-			m.t.Fatalf("the machine ended: %v", err)
-		default:
-		}
+	again, over := time.NewTicker(100*time.Millisecond), time.After(limit)
+	defer again.Stop()
+	for {
 		out, err := m.try(lines)
 		if err == nil && strings.Contains(out, want) {
 			return
 		}
-		last = fmt.Sprint(out, err)
+		select {
+		case err := <-m.ended:
+			m.ended <- err
+			m.t.Fatalf("the machine ended: %v", err)
+		case <-over:
+			m.t.Fatalf("%s: no %q, last %s, %v", lines, want, out, err)
+		case <-again.C:
+		}
 	}
-	m.t.Fatalf("%s: no %q, last %s", lines, want, last)
 }
 
 // put copies a file into the machine.
@@ -193,7 +196,7 @@ func (m *machine) put(from, to string) {
 	}
 	raw, err := os.ReadFile(from)
 	if err == nil {
-		err = os.WriteFile("/proc/"+pid+"/root"+to, raw, 0o644)
+		err = os.WriteFile(fmt.Sprintf("/proc/%d/root%s", pid, to), raw, 0o644)
 	}
 	if err != nil {
 		m.t.Fatal(err)

@@ -3,24 +3,23 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
 
-// guideBlocks returns the commands of a section of a guide.
-func guideBlocks(t *testing.T, page, section string) string {
+// guideBlock returns the block of commands of a guide that begins with a command.
+func guideBlock(t *testing.T, page, first string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("../../docs/guides", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(raw), "\n## "+section+"\n")
+	_, rest, found := strings.Cut(string(raw), "\n\n    "+first+"\n")
 	if !found {
-		t.Fatalf("%s has no section %q", page, section)
+		t.Fatalf("%s has no block that begins with %q", page, first)
 	}
-	rest, _, _ = strings.Cut(rest, "\n## ")
-	return strings.Join(regexp.MustCompile(`(?m)^    .*$`).FindAllString(rest, -1), "\n")
+	rest, _, _ = strings.Cut(rest, "\n\n")
+	return first + "\n" + rest
 }
 
 // TestPackageUnderSystemd follows the guide on a machine with a real systemd: the package starts
@@ -35,7 +34,7 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run("dpkg --purge heddle; ! test -e /etc/heddle")
 
 	// apt, too, must not ask; what the package recommends is there, so that it needs no network.
-	m.run(guideBlocks(t, "install.md", "From a package"))
+	m.run(guideBlock(t, "install.md", "apt-get install ./heddle_*_amd64.deb"))
 	m.run(`test "$(stat -c '%U %a' /var/lib/heddle)" = "heddle 700"; test "$(stat -c '%U' /etc/heddle/heddle.yaml)" = root`)
 	m.run("systemctl is-active heddle heddle-agent; systemctl show -P StatusText heddle | grep -x ready")
 	m.until(" up ", "heddle host list")
@@ -55,7 +54,8 @@ func TestPackageUnderSystemd(t *testing.T) {
 	}
 
 	m.put(pack(t, "v0.1.1", heddle), "/root/heddle_0.1.1_amd64.deb")
-	m.run("systemctl stop heddle; systemctl enable --now heddle.socket heddle") // operating.md
+	m.run(guideBlock(t, "operating.md", "systemctl stop heddle"))
+	m.run("systemctl is-active heddle.socket")
 	m.run(`touch /tmp/load; while [ -e /tmp/load ]; do curl -sSf -o /dev/null http://127.0.0.1:9696/ || touch /tmp/refused; done & load=$!
 		for i in 1 2 3; do systemctl restart heddle; done
 		dpkg -i heddle_0.1.1_amd64.deb </dev/null
