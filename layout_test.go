@@ -70,6 +70,7 @@ var may = map[string][]string{
 	// Service containers: the scheduler runs in servers, the agent beside the overlay's.
 	"internal/services":      join(words, machinery, []string{"internal/store/schema", "internal/services/plan"}),
 	"internal/services/plan": words,
+	"internal/metadata":      join(words, machinery, []string{"internal/store/schema"}),
 	// Switches of gateway devices: the elected server drives them by their databases.
 	"internal/vtep": join(words, machinery, []string{"internal/store/schema"}),
 	// The pool of the XenAPI: its model is words of its own; the controller and xe know no store
