@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -210,4 +211,44 @@ func BenchmarkLimits(b *testing.B) {
 	b.ReportMetric(float64(without-empty), "ns-without")
 	b.ReportMetric(float64(with-empty), "ns-with-two")
 	b.ReportMetric(float64(port-empty), "ns-of-a-limited-port")
+}
+
+// BenchmarkCarryOver opens a datapath whose 262,144 flows another version left.
+func BenchmarkCarryOver(b *testing.B) {
+	opts := testOptions(b)
+	opts.MaxFlows = 262144
+	d := openWith(b, opts)
+	l := labOf(b, d, PortOptions{})
+	key := l.keyOf(udp4(nil))
+	flows := make([]Flow, 4096)
+	for i := range uint16(64) {
+		key.DstPort = i
+		for n := range flows {
+			key.SrcPort = uint16(n)
+			flows[n] = Flow{Key: key, Out: Output{Port: l.out}}
+		}
+		if err := l.Install(flows); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		if _, err := Reshape(opts); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		d, err := Open(opts)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		n := 0
+		if err := errors.Join(d.Dump(func(FlowState) bool { n++; return true }), d.Close()); err != nil || n != 64*len(flows) {
+			b.Fatalf("%d flows: %v", n, err)
+		}
+		b.StartTimer()
+	}
 }

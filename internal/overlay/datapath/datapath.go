@@ -27,7 +27,7 @@ type Options struct {
 	// Namespace is that of the workloads' and the underlay's interfaces. Default: this process's.
 	// It must stay open as long as the datapath is.
 	Namespace *hostnet.Namespace
-	// MaxFlows bounds the flows of each IP version. Default 262144. A change empties the cache.
+	// MaxFlows bounds the flows of each IP version. Default 262144.
 	MaxFlows int
 	// UpcallsPerPort and UpcallsTotal bound the frames that wait for the handler; more are dropped
 	// and counted. Defaults 512 and 2048.

@@ -204,26 +204,46 @@ func TestOtherLayout(t *testing.T) {
 	}
 }
 
-// TestOtherSize opens with another number of flows than before: the cache starts empty, ports stay.
+// TestOtherSize opens with another number of flows than before: flows stay as far as they find
+// room, and ports.
 func TestOtherSize(t *testing.T) {
 	t.Parallel()
 	opts := testOptions(t)
+	var log bytes.Buffer
+	opts.Log = slog.New(slog.NewTextHandler(&log, nil))
 	d := openWith(t, opts)
 	l := labOf(t, d, PortOptions{})
-	l.install(Flow{Key: l.keyOf(udp4(nil)), Out: Output{Port: l.out}})
+	key := l.keyOf(udp4(nil))
+	for i := range uint16(10) {
+		key.SrcPort = i
+		l.install(Flow{Key: key, Out: Output{Port: l.out}})
+	}
 	ports := d.Ports()
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	opts.MaxFlows *= 2
-	again := openWith(t, opts)
-	if err := again.Dump(func(s FlowState) bool { t.Errorf("left: %+v", s); return true }); err != nil {
-		t.Fatal(err)
-	}
 	for i := range ports { // no program was attached, so no interface is found
 		ports[i].Interface = ""
 	}
-	compare(t, "ports", again.Ports(), ports)
+	for _, c := range []struct {
+		most, want int
+		said       string
+	}{
+		{2 * opts.MaxFlows, 10, "entries were carried over"},
+		{4, 4, "without_room=6"},
+	} {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		opts.MaxFlows = c.most
+		d = openWith(t, opts)
+		flows := 0
+		if err := d.Dump(func(s FlowState) bool { flows++; return true }); err != nil {
+			t.Fatal(err)
+		}
+		if flows != c.want || !strings.Contains(log.String(), c.said) {
+			t.Errorf("with room for %d: %d flows, want %d, and %q in the log:\n%s", c.most, flows, c.want, c.said, log.String())
+		}
+		compare(t, "ports", d.Ports(), ports)
+	}
 }
 
 // TestFlowsOfOtherSize finds flows of a version that had no rewrites: those start anew, the rest

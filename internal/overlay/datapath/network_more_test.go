@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,27 @@ func (h *host) changeWhenNoticed(ctx context.Context) <-chan int {
 // lost, and everything is found again.
 func TestRestart(t *testing.T) {
 	t.Parallel()
+	testRestarts(t, func(*host) {})
+}
+
+// TestRestartOfOtherVersion is TestRestart with maps of other shapes each time, as versions before
+// and after this one have them.
+func TestRestartOfOtherVersion(t *testing.T) {
+	t.Parallel()
+	testRestarts(t, func(h *host) {
+		names, err := datapath.Reshape(h.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"flows4", "flows6", "ports", "tunnels", "peers", "senders", "config", "table_ports"} {
+			if !slices.Contains(names, name) {
+				t.Errorf("of the pinned maps only %v have another shape, want %s too", names, name)
+			}
+		}
+	})
+}
+
+func testRestarts(t *testing.T, between func(*host)) {
 	n := newNetwork(t, 2)
 	n.underlay()
 	a, b := n.workload(n.hosts[0], 1), n.workload(n.hosts[1], 2)
@@ -88,6 +110,7 @@ func TestRestart(t *testing.T) {
 	restarts := 0
 	for running := true; running; restarts++ {
 		h.stop()
+		between(h)
 		h.open()
 		if got := h.Tunnels(); fmt.Sprint(got) != fmt.Sprint(tunnels) {
 			t.Errorf("tunnels after a restart: %v, before: %v", got, tunnels)

@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layoutVersion must be raised when the maps in bpf/maps.h or the port records change shape and
-// their sizes do not tell: openMap replaces a map of other sizes alone. Maps of another version are
-// not read; programs that use them go on until AttachPort and AttachUnderlay replace them.
+// layoutVersion must be raised when something in the maps means something else under its old name:
+// openMap carries over the entries of a map of another shape. Maps of another version are not
+// read, so established flows are lost; a member with another name costs nothing. Programs that use
+// such maps go on until AttachPort and AttachUnderlay replace them.
 const layoutVersion = 1
 
 // pins is the directory BPFFS/heddle/NAME, where one agent's maps and links outlive it:
@@ -148,25 +149,55 @@ func (p pins) dropOtherVersions() error {
 	return nil
 }
 
-// openMap opens a pinned map, or makes and pins it, also in place of one of other sizes.
+// openMap opens a pinned map, or makes and pins it. One that a version with another shape or other
+// sizes left is replaced by one with its entries; the programs of that version use theirs until
+// they are replaced too.
 func (p pins) openMap(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	path := filepath.Join(p.maps(), name)
 	m, err := ebpf.LoadPinnedMap(path, nil)
-	if err == nil {
-		compatErr := spec.Compatible(m)
-		if compatErr == nil {
-			return m, nil
-		}
-		m.Close()
-		p.log.Warn("pinned map does not fit: starting with an empty one", "map", name, "why", compatErr)
-		err = os.Remove(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return p.makeMap(path, spec)
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil {
 		return nil, fmt.Errorf("open pinned map %s: %w", path, err)
 	}
-	m, err = ebpf.NewMap(spec)
+	if fits(m, spec) {
+		return m, nil
+	}
+	defer m.Close()
+	return p.replaceMap(path, spec, m)
+}
+
+// replaceMap puts a map of the shape of spec in the place of a pinned one. Whoever looks finds the
+// one or the other, complete.
+func (p pins) replaceMap(path string, spec *ebpf.MapSpec, before *ebpf.Map) (*ebpf.Map, error) {
+	unfinished := path + "_new" // the file system allows no dots
+	if err := os.Remove(unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove a map that was not finished: %w", err)
+	}
+	m, err := p.makeMap(unfinished, spec)
 	if err != nil {
-		return nil, fmt.Errorf("make map %s: %w", name, err)
+		return nil, err
+	}
+	log := p.log.With("map", filepath.Base(path))
+	if c, err := conversionTo(spec, before); err != nil {
+		log.Warn("pinned map does not fit: starting with an empty one", "why", err)
+	} else if carried, refused, err := c.carry(before, m); err != nil || refused > 0 {
+		log.Warn("pinned map does not fit: not all entries were carried over", "carried", carried, "without_room", refused, "err", err)
+	} else {
+		log.Info("pinned map does not fit: its entries were carried over", "entries", carried)
+	}
+	if err := os.Rename(unfinished, path); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("replace pinned map: %w", err)
+	}
+	return m, nil
+}
+
+func (p pins) makeMap(path string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("make map %s: %w", spec.Name, err)
 	}
 	if err := m.Pin(path); err != nil {
 		m.Close()

@@ -1,6 +1,6 @@
 /* Maps of the overlay's datapath and the layout of what is in them. The Go side has the same structs (generated). It
- * replaces a pinned map alone when its sizes differ. For any other change of shape raise the layout's version, which is
- * in the path where maps are pinned: that replaces all. */
+ * carries over the entries of pinned maps of another version by the names of their members: 0 in a new member means what
+ * was meant before, one with another meaning gets another name, enums grow at their end (docs/decisions/0038). */
 #pragma once
 
 #include <linux/bpf.h>
