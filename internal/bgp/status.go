@@ -110,9 +110,8 @@ func (s *status) metrics() []telemetry.Value {
 			telemetry.Gauge.Of("heddle_bgp_routes_failing", "Routes that the kernel does not take, say because a tunnel device is missing; the log says why.", routes.Failing))
 	}
 	for peer, session := range s.sessions {
-		v := telemetry.Flag("heddle_bgp_session_up", "1 while a session is established, by peer and by who defined it: mesh, global or host.", session.up)
-		v.Labels = map[string]string{"peer": peer.String(), "origin": session.origin.String()}
-		all = append(all, v)
+		all = append(all, telemetry.Flag("heddle_bgp_session_up", "1 while a session is established, by peer and by who defined it: mesh, global or host.", session.up).
+			With("peer", peer.String()).With("origin", session.origin.String()))
 	}
 	return all
 }

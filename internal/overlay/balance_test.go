@@ -279,8 +279,8 @@ func (b *balanced) wantFigures() {
 	got := map[string]float64{}
 	for _, h := range b.lab.hosts {
 		for _, v := range h.agent.figures() {
-			if strings.HasPrefix(v.Name, "heddle_balancer_") && v.Labels["vip"] == b.vip.ID {
-				got[v.Name+v.Labels["direction"]] += float64(v.Value)
+			if strings.HasPrefix(v.Name, "heddle_balancer_") && v.Label("vip") == b.vip.ID {
+				got[v.Name+v.Label("direction")] += float64(v.Value)
 			}
 		}
 	}

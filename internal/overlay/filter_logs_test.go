@@ -185,7 +185,7 @@ func TestLogsOfSecurityGroups(t *testing.T) {
 	fill()
 	lost := func() (n int) {
 		for _, v := range first.agent.engine.filterLogs.Figures() {
-			if v.Labels["reason"] == "not written" {
+			if v.Label("reason") == "not written" {
 				n = int(v.Value)
 			}
 		}

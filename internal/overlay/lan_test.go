@@ -577,7 +577,7 @@ func TestLANWithoutTunnelAddress(t *testing.T) {
 // carries reports whether the host's metrics say that it carries physnet1.
 func carries(h *testHost) bool {
 	return slices.ContainsFunc(h.agent.Metrics(), func(v telemetry.Value) bool {
-		return v.Name == "heddle_overlay_physical_network_carried" && v.Labels["network"] == "physnet1" && v.Value == 1
+		return v.Name == "heddle_overlay_physical_network_carried" && v.Label("network") == "physnet1" && v.Value == 1
 	})
 }
 

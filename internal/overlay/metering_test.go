@@ -38,7 +38,7 @@ func (l *lab) metered(label string) (packets, bytes int) {
 	for _, h := range l.hosts {
 		for _, v := range h.agent.engine.meters.figures() {
 			switch {
-			case v.Labels["label"] != label:
+			case v.Label("label") != label:
 			case v.Name == "heddle_metering_packets_total":
 				packets += int(v.Value)
 			default:

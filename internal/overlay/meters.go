@@ -267,26 +267,23 @@ func (m *metering) figures() (f []telemetry.Value) {
 	for _, k := range slices.SortedFunc(maps.Keys(m.totals), compareMeters) {
 		total := m.totals[k]
 		if k.Vip != "" {
-			labels := map[string]string{"vip": k.Vip, "member": k.Member, "direction": "in"}
+			direction := "in"
 			if k.Reply {
-				labels["direction"] = "out"
+				direction = "out"
 			}
-			f = append(f, labelled(labels, telemetry.Counter.Of("heddle_balancer_bytes_total", "Bytes of IP packets from clients to a member of a pool by a VIP (in), and back (out).", int(total.bytes))))
+			f = append(f, telemetry.Counter.Of("heddle_balancer_bytes_total", "Bytes of IP packets from clients to a member of a pool by a VIP (in), and back (out).", int(total.bytes)).
+				With("vip", k.Vip).With("member", k.Member).With("direction", direction))
 			continue
 		}
-		labels := map[string]string{"label": k.Label, "project": k.Project}
 		f = append(f,
-			labelled(labels, telemetry.Counter.Of("heddle_metering_bytes_total", "Bytes of IP packets that a metering label counts, of a project's routers.", int(total.bytes))),
-			labelled(labels, telemetry.Counter.Of("heddle_metering_packets_total", "Packets that a metering label counts, of a project's routers.", int(total.packets))))
+			telemetry.Counter.Of("heddle_metering_bytes_total", "Bytes of IP packets that a metering label counts, of a project's routers.", int(total.bytes)).
+				With("label", k.Label).With("project", k.Project),
+			telemetry.Counter.Of("heddle_metering_packets_total", "Packets that a metering label counts, of a project's routers.", int(total.packets)).
+				With("label", k.Label).With("project", k.Project))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(m.opened), compareMeters) {
-		f = append(f, labelled(map[string]string{"vip": k.Vip, "member": k.Member},
-			telemetry.Counter.Of("heddle_balancer_connections_total", "Connections that this host has let in by a VIP, to a member of its pool.", int(m.opened[k]))))
+		f = append(f, telemetry.Counter.Of("heddle_balancer_connections_total", "Connections that this host has let in by a VIP, to a member of its pool.", int(m.opened[k])).
+			With("vip", k.Vip).With("member", k.Member))
 	}
 	return f
-}
-
-func labelled(labels map[string]string, v telemetry.Value) telemetry.Value {
-	v.Labels = labels
-	return v
 }

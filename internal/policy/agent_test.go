@@ -29,7 +29,7 @@ func TestEndpoint(t *testing.T) {
 	l.mustNotReach(l.outside, a.v6, 81)
 	refused := 0.0
 	for _, v := range l.agent.Metrics() {
-		if v.Name == "heddle_policy_refused_packets_total" && v.Labels["reason"] == "by-policy" {
+		if v.Name == "heddle_policy_refused_packets_total" && v.Label("reason") == "by-policy" {
 			refused = v.Value
 		}
 	}

@@ -327,15 +327,16 @@ func (f *figures) routing() (values []telemetry.Value) {
 		s := f.routers[id]
 		values = append(values, telemetry.Gauge.Of("heddle_router_bgp_routes_learned", "Destinations that a router has learned by BGP.", f.learned[id]).With("router", s.RouterID))
 		for _, p := range s.Peers {
-			labelled := func(v telemetry.Value) telemetry.Value {
-				v.Labels = map[string]string{"router": s.RouterID, "peer": p.Address.String()}
-				return v
-			}
+			peer := p.Address.String()
 			values = append(values,
-				labelled(telemetry.Flag("heddle_router_bgp_session_up", "1 while a router's session with a peer is established.", p.State == topology.BgpEstablished)),
-				labelled(telemetry.Gauge.Of("heddle_router_bgp_routes_received", "Destinations received from a peer that may be used.", p.Received)),
-				labelled(telemetry.Gauge.Of("heddle_router_bgp_routes_refused", "Destinations received from a peer that are refused; heddle bgp show says why.", p.Refused)),
-				labelled(telemetry.Gauge.Of("heddle_router_bgp_routes_advertised", "Destinations announced to a peer.", p.Advertised)))
+				telemetry.Flag("heddle_router_bgp_session_up", "1 while a router's session with a peer is established.", p.State == topology.BgpEstablished).
+					With("router", s.RouterID).With("peer", peer),
+				telemetry.Gauge.Of("heddle_router_bgp_routes_received", "Destinations received from a peer that may be used.", p.Received).
+					With("router", s.RouterID).With("peer", peer),
+				telemetry.Gauge.Of("heddle_router_bgp_routes_refused", "Destinations received from a peer that are refused; heddle bgp show says why.", p.Refused).
+					With("router", s.RouterID).With("peer", peer),
+				telemetry.Gauge.Of("heddle_router_bgp_routes_advertised", "Destinations announced to a peer.", p.Advertised).
+					With("router", s.RouterID).With("peer", peer))
 		}
 	}
 	return values

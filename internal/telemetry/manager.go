@@ -1,9 +1,9 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -60,23 +60,28 @@ func oneLine(text string) string { return strings.Join(strings.FieldsFunc(text, 
 
 func isLineBreak(r rune) bool { return r == '\n' || r == '\r' }
 
-// feedWatchdog tells a service manager that asks for it, by WatchdogSec=, that the process is
-// alive, as long as no loop of it hangs. A loop that has hung for that long ends the process: the
-// manager has it print its goroutines, and starts it again.
-func feedWatchdog(ctx context.Context, hung func() []string, log *slog.Logger) {
+// watchdogDefault is the time within which a process without a manager finds that a loop hangs.
+const watchdogDefault = 30 * time.Second
+
+// feedWatchdog looks for loops of the process that hang, which it logs and counts. It tells a
+// service manager that asks for it, by WatchdogSec=, that the process is alive as long as none
+// does. A loop that has hung for that long ends the process: the manager has it print its
+// goroutines, and starts it again.
+func (s *Server) feedWatchdog(ctx context.Context) {
+	log := s.opts.Log
 	within, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		log.Warn("cannot tell the service manager that this process is alive", "err", err)
 	}
-	if within <= 0 {
-		return
-	}
-	tick := time.NewTicker(within / 3)
+	tick := time.NewTicker(cmp.Or(within, watchdogDefault) / 3)
 	defer tick.Stop()
 	for {
-		if names := hung(); len(names) > 0 {
+		names := s.opts.Hung()
+		s.opts.Metrics.hung.Set(float64(len(names)))
+		switch {
+		case len(names) > 0:
 			log.Error("parts of this process hang", "parts", names)
-		} else {
+		case within > 0:
 			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // of a lost word the next makes up
 		}
 		select {

@@ -130,9 +130,9 @@ func TestFeedWatchdog(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var feeding sync.WaitGroup
 	var log bytes.Buffer
-	feeding.Go(func() {
-		feedWatchdog(ctx, func() []string { look(); return *hung.Load() }, slog.New(slog.NewTextHandler(&log, nil)))
-	})
+	s := NewServer(Options{Metrics: NewMetrics("v0"), Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Hung: func() []string { look(); return *hung.Load() }})
+	feeding.Go(func() { s.feedWatchdog(ctx) })
 	end := func() { cancel(); feeding.Wait() }
 	defer end()
 	for range 2 {
@@ -146,6 +146,9 @@ func TestFeedWatchdog(t *testing.T) {
 	looks()
 	if got := manager.forget(); got != 0 {
 		t.Errorf("told %d times that the process is alive while a loop hung", got)
+	}
+	if got := scrape(t, s.opts.Metrics); !strings.Contains(got, "\nheddle_hung_parts 1\n") {
+		t.Errorf("the metrics do not count the loop: %s", got)
 	}
 	hung.Store(&[]string{})
 	if got := manager.hear(); got != "WATCHDOG=1" {
@@ -164,7 +167,9 @@ func TestNoWatchdog(t *testing.T) {
 	for _, env := range [][2]string{{"", ""}, {"0", ""}, {"300000", "1"}, {"soon", ""}} {
 		t.Setenv("WATCHDOG_USEC", env[0])
 		t.Setenv("WATCHDOG_PID", env[1])
-		feedWatchdog(t.Context(), func() []string { t.Error("asked"); return nil }, slog.New(slog.DiscardHandler))
+		ctx, end := context.WithCancel(t.Context())
+		end()
+		NewServer(Options{Metrics: NewMetrics("v0")}).feedWatchdog(ctx)
 	}
 	if got := manager.forget(); got != 0 {
 		t.Errorf("told %d words", got)

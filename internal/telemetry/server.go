@@ -68,7 +68,7 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() { tellManager(ctx, s.opts.Waiting) })
-	telling.Go(func() { feedWatchdog(ctx, s.opts.Hung, s.opts.Log) })
+	telling.Go(func() { s.feedWatchdog(ctx) })
 	defer telling.Wait()
 	defer end()
 	select {

@@ -3,8 +3,11 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,12 +68,56 @@ func TestEndpoints(t *testing.T) {
 	}
 	m.Request("network", "GET", "200", time.Millisecond)
 	m.Register(func() []Value {
-		return []Value{{Name: "heddle_flows", Help: "Flows in the cache.", Kind: Gauge, Labels: map[string]string{"host": "h1"}, Value: 7}}
+		return []Value{Gauge.Of("heddle_flows", "Flows in the cache.", 7).With("host", "h1")}
 	})
 	_, body := get(t, s, "/metrics")
 	for _, want := range []string{`heddle_flows{host="h1"} 7`, `heddle_build_info{version="v0"} 1`, `heddle_api_request_seconds_count{api="network",code="200",method="GET"} 1`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("metrics lack %q", want)
+		}
+	}
+}
+
+// scrape returns what a scrape of the metrics reads.
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// TestSeriesAreBounded: a metric with too many series exports the first of them, always the same,
+// and says how many are left out; others are not touched.
+func TestSeriesAreBounded(t *testing.T) {
+	t.Parallel()
+	m := NewMetrics("v0")
+	m.Register(func() (values []Value) {
+		for i := range MaxSeries + 5 {
+			values = append(values, Gauge.Of("heddle_many", "Many.", i).With("id", fmt.Sprintf("%03d", i)).With("side", "in"),
+				Gauge.Of("heddle_enough", "Enough.", i).With("id", fmt.Sprint(i%MaxSeries)).With("half", fmt.Sprint(i/MaxSeries)))
+		}
+		rand.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+		return values
+	})
+	m.Register(func() (values []Value) {
+		for i := range MaxSeries {
+			values = append(values, Gauge.Of("heddle_few", "As many as may be.", i).With("id", fmt.Sprint(i)))
+		}
+		return values
+	})
+	text := scrape(t, m)
+	for _, want := range []string{`heddle_many{id="000",side="in"} 0`, `heddle_many{id="099",side="in"} 99`,
+		`heddle_series_left_out{metric="heddle_many"} 5`, `heddle_series_left_out{metric="heddle_enough"} 5`, `heddle_few{id="99"} 99`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	for name, want := range map[string]int{"many": MaxSeries, "enough": MaxSeries, "few": MaxSeries, "series_left_out": 2} {
+		if got := strings.Count(text, "\nheddle_"+name+"{"); got != want {
+			t.Errorf("%d series of heddle_%s, want %d", got, name, want)
 		}
 	}
 }

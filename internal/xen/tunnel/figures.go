@@ -49,9 +49,7 @@ func (f *figures) values() []telemetry.Value {
 		telemetry.Counter.Of("heddle_tunnel_xapi_failures_total", "Times that the XenAPI could not be used.", int(f.xapiFailures)),
 	}
 	for host, n := range f.centers {
-		v := telemetry.Gauge.Of("heddle_tunnel_centers", "Networks that a host is center of.", n)
-		v.Labels = map[string]string{"host": host}
-		values = append(values, v)
+		values = append(values, telemetry.Gauge.Of("heddle_tunnel_centers", "Networks that a host is center of.", n).With("host", host))
 	}
 	return values
 }
