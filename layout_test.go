@@ -21,7 +21,7 @@ import (
 var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp"}
 
 // machinery knows no words; all but words and thinking may import it.
-var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry", "internal/ovsdb"}
+var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/sealing", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry", "internal/ovsdb"}
 
 // may lists, for each folder, what it may import of this module beyond what its rank gives it. A
 // folder stands for itself and its children. When the table is wrong, change it in the commit that
@@ -45,7 +45,7 @@ var may = map[string][]string{
 	"internal/store/backend": {"internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"},
 	"internal/store/records": {"internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
-	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/strictjson": {}, "internal/terminal": {},
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/sealing": {}, "internal/strictjson": {}, "internal/terminal": {},
 	// Two areas drive switches by their databases: the hosts of a XenAPI pool, and VTEPs.
 	"internal/ovsdb": {"internal/task", "internal/terminal"},
 	// Areas: the above and their own children, never another area.
