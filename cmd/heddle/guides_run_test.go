@@ -129,6 +129,7 @@ var guides = map[string]guide{
 		}},
 	"upgrade.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"install -m 755 heddle.new /usr/local/bin/heddle": {first: "cp bin/heddle heddle.new"},
+		"./heddle.new upgrade plan --max-unavailable 2":   {first: "cp bin/heddle heddle.new"},
 		"heddle upgrade status":                           {until: "programs must know format", then: "heddle upgrade status | grep 'agent .*cloud.* ok'"},
 		"heddle: format 2 cannot be used yet: agent on h1 (v0.1.0) reads format 1 and writes 1; upgrade or stop them first": {notRun: "what the command says"},
 	}},

@@ -45,9 +45,11 @@ func listenFor(t *testing.T, ns *netlab.Namespace, addresses ...string) *sockets
 }
 
 // command is a heddle that gets the sockets.
-func (s *sockets) command(args ...string) *exec.Cmd {
+func (s *sockets) command(args ...string) *exec.Cmd { return s.passedTo(heddle(args...)) }
+
+// passedTo is a command that gets the sockets.
+func (s *sockets) passedTo(direct *exec.Cmd) *exec.Cmd {
 	line := fmt.Sprintf(`LISTEN_FDS=%d LISTEN_PID=$$ exec "$@"`, len(s.files))
-	direct := heddle(args...)
 	cmd := exec.Command("sh", append([]string{"-c", line, "sh"}, direct.Args...)...)
 	cmd.Env, cmd.ExtraFiles = direct.Env, s.files
 	return cmd
@@ -71,37 +73,55 @@ func TestRestartsRefuseNobody(t *testing.T) {
 	anew := login(t, ns, "127.0.0.1", args[2])
 	anew.http.Transport.(*http.Transport).DisableKeepAlives = true
 
+	load := loadAPI(t, admin, admin, anew, anew)
+	const restarts = 5
+	for range restarts {
+		load.wait(40)
+		server.stop(t)
+		server = launched()
+	}
+	load.stop()
+	t.Logf("%d rounds of calls in %d restarts, %d failed", load.calls.Load(), restarts, load.failed.Load())
+}
+
+// apiLoad is a load of calls of which none may fail.
+type apiLoad struct {
+	stop          func()
+	called        chan struct{}
+	calls, failed atomic.Int64
+}
+
+// loadAPI has each client make, read and delete networks until the load is stopped, at the latest
+// when the test ends.
+func loadAPI(t *testing.T, clients ...*client) *apiLoad {
 	ctx, cancel := context.WithCancel(t.Context())
-	var calls, failed atomic.Int64
-	called := make(chan struct{}, 1)
-	var load sync.WaitGroup
-	stop := func() { cancel(); load.Wait() }
-	defer stop()
-	for i, c := range []*client{admin, admin, anew, anew} {
-		load.Go(func() {
+	load := &apiLoad{called: make(chan struct{}, 1)}
+	var running sync.WaitGroup
+	load.stop = func() { cancel(); running.Wait() }
+	t.Cleanup(load.stop)
+	for i, c := range clients {
+		running.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				if err := c.writeAndRead(ctx, fmt.Sprintf("n%d-%d", i, n)); err != nil && ctx.Err() == nil {
-					failed.Add(1)
+					load.failed.Add(1)
 					t.Error(err)
 				}
-				calls.Add(1)
+				load.calls.Add(1)
 				select {
-				case called <- struct{}{}:
+				case load.called <- struct{}{}:
 				default: // the test has yet to take the one before
 				}
 			}
 		})
 	}
-	const restarts = 5
-	for range restarts {
-		for range 40 {
-			<-called
-		}
-		server.stop(t)
-		server = launched()
+	return load
+}
+
+// wait waits for some more rounds of calls.
+func (l *apiLoad) wait(rounds int) {
+	for range rounds {
+		<-l.called
 	}
-	stop()
-	t.Logf("%d rounds of calls in %d restarts, %d failed", calls.Load(), restarts, failed.Load())
 }
 
 // writeAndRead makes a network, reads it, and takes it away.

@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,26 +14,90 @@ import (
 
 // upgradeCommand shows who knows which format of the store, and raises it.
 func upgradeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "upgrade", Short: "Show and raise the format of the store"}
+	cmd := &cobra.Command{Use: "upgrade", Short: "Plan an upgrade; show and raise the format of the store"}
 	cloud := cloudFlags(cmd)
-	cmd.AddCommand(upgradeStatusCommand(cloud), upgradeCommitCommand(cloud))
+	cmd.AddCommand(upgradePlanCommand(cloud), upgradeStatusCommand(cloud), upgradeCommitCommand(cloud))
 	return cmd
 }
 
 // upgradeView is the store's format and its members, as the operators' API returns them.
 type upgradeView struct {
-	Written   int `json:"written"`
-	MinReader int `json:"min_reader"`
-	Newest    int `json:"newest"`
-	Members   []struct {
-		Role    string `json:"role"`
-		Name    string `json:"name"`
-		ID      string `json:"id"`
-		Version string `json:"version"`
-		Reads   int    `json:"reads"`
-		Writes  int    `json:"writes"`
-		Behind  bool   `json:"behind"`
-	} `json:"members"`
+	Written   int             `json:"written"`
+	MinReader int             `json:"min_reader"`
+	Newest    int             `json:"newest"`
+	Members   []upgradeMember `json:"members"`
+}
+
+type upgradeMember struct {
+	Role    string `json:"role"`
+	Name    string `json:"name"`
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Reads   int    `json:"reads"`
+	Writes  int    `json:"writes"`
+	Behind  bool   `json:"behind"`
+}
+
+func upgradePlanCommand(cloud *cloud.Config) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show the steps of an upgrade to this heddle's version",
+		Long: "Shows what to upgrade to the version of the heddle that is called, in which order: servers one after the other,\n" +
+			"then agents in groups. Live servers and agents that have the version are left out. It changes nothing.",
+		Args: cobra.NoArgs,
+	}
+	atOnce := cmd.Flags().Int("max-unavailable", 1, "number of agents to upgrade at once")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *atOnce < 1 {
+			return &command.Exit{Code: 2, Text: fmt.Sprintf("--max-unavailable %d: want at least 1", *atOnce)}
+		}
+		var v upgradeView
+		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/upgrade", nil, &v); err != nil {
+			return err
+		}
+		_, err := fmt.Fprint(cmd.OutOrStdout(), upgradePlan(&v, cmd.Root().Version, *atOnce))
+		return err
+	}
+	return cmd
+}
+
+// upgradePlan returns the steps that bring all members to a version.
+func upgradePlan(v *upgradeView, to string, atOnce int) string {
+	var servers, agents []upgradeMember
+	for _, m := range v.Members {
+		switch {
+		case m.Version == to:
+		case m.Role == "agent":
+			agents = append(agents, m)
+		default:
+			servers = append(servers, m)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "to %s, over a store in format %d\n", to, v.Written)
+	if len(servers)+len(agents) == 0 {
+		b.WriteString("all live servers and agents have it: heddle upgrade commit\n")
+		return b.String()
+	}
+	steps := 0
+	step := func(format string, args ...any) {
+		steps++
+		fmt.Fprintf(&b, "%d. %s\n", steps, fmt.Sprintf(format, args...))
+	}
+	step("back up the store: heddle backup FILE")
+	for _, m := range servers {
+		step("%s on %s (%s): install, restart, wait until it is ready", m.Role, m.Name, m.Version)
+	}
+	for group := range slices.Chunk(agents, atOnce) {
+		var names []string
+		for _, m := range group {
+			names = append(names, fmt.Sprintf("%s (%s)", m.Name, m.Version))
+		}
+		step("agent on %s: install, restart, wait until it is ready", strings.Join(names, ", "))
+	}
+	step("hosts that are away, once they are back: heddle host list")
+	step("heddle upgrade status, and when you will not go back: heddle upgrade commit")
+	return b.String()
 }
 
 func upgradeStatusCommand(cloud *cloud.Config) *cobra.Command {
