@@ -33,6 +33,9 @@ type release struct {
 	out     string
 }
 
+// maintainer is whom Debian's tools name.
+const maintainer = "Heddle maintainers <maintainers@heddle.example>"
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
@@ -116,7 +119,7 @@ func (r *release) writeDeb(w io.Writer, tree, version, arch string) error {
 	scripts := filepath.Join(r.source, "scripts", "package", "debian")
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "heddle", Arch: arch, Platform: "linux", Version: version, VersionSchema: "none", MTime: r.time, DisableGlobbing: true,
-		Section: "net", Priority: "optional", Maintainer: "Heddle maintainers <heddle@localhost>", License: "Apache-2.0",
+		Section: "net", Priority: "optional", Maintainer: maintainer, License: "Apache-2.0",
 		Description: "Virtual networks for Linux hosts\n" +
 			"Heddle gives virtual machines, containers and hosts tenant networks,\nrouters, security groups, load balancers, DHCP and tunnels.\n" +
 			"It speaks the APIs of OpenStack Neutron and Octavia, Calico's data model\nand XenAPI, and keeps all state in etcd, its own or a cluster.",

@@ -87,6 +87,8 @@ func TestContents(t *testing.T) {
 		"./usr/share/fish/vendor_completions.d/heddle.fish":             "-rw-r--r--",
 		"./usr/share/doc/heddle/copyright":                              "-rw-r--r--",
 		"./usr/share/doc/heddle/changelog.gz":                           "-rw-r--r--",
+		"./usr/share/doc/heddle/CHANGELOG.md":                           "-rw-r--r--",
+		"./usr/share/lintian/overrides/heddle":                          "-rw-r--r--",
 		"./usr/share/doc/heddle/docs/guides/install.md":                 "-rw-r--r--",
 	} {
 		if got[name] != mode {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // stage lays out in tree what a package installs.
@@ -81,14 +82,18 @@ func (r *release) run(s *stage, args ...string) []byte {
 	return out
 }
 
-// stageDocs adds the documentation, the licence and the list of changes.
+// stageDocs adds the documentation, the licence and the lists of changes: ours, and one in the form
+// that Debian's tools read.
 func (r *release) stageDocs(s *stage) {
 	const to = "usr/share/doc/heddle/"
 	s.copy(filepath.Join(r.source, "scripts", "package", "debian", "copyright"), to+"copyright", 0o644)
 	s.copy(filepath.Join(r.source, "README.md"), to+"README.md", 0o644)
-	changes, err := os.ReadFile(filepath.Join(r.source, "CHANGELOG.md"))
+	s.copy(filepath.Join(r.source, "CHANGELOG.md"), to+"CHANGELOG.md", 0o644)
+	version, err := debianVersion(r.version, r.time)
 	s.fail(err)
-	s.write(to+"changelog.gz", s.gzip(changes), 0o644)
+	s.write(to+"changelog.gz", s.gzip(fmt.Appendf(nil, "heddle (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n",
+		version, maintainer, r.time.Format(time.RFC1123Z))), 0o644)
+	s.copy(filepath.Join(r.source, "scripts", "package", "debian", "lintian-overrides"), "usr/share/lintian/overrides/heddle", 0o644)
 	docs := filepath.Join(r.source, "docs")
 	s.fail(filepath.WalkDir(docs, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
