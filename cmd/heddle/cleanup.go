@@ -17,6 +17,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/hosts"
 	"heddle/internal/hostnet"
+	"heddle/internal/overlay"
 	"heddle/internal/policy"
 	"heddle/internal/services/plan"
 	"heddle/internal/topology"
@@ -227,6 +228,13 @@ func findLeftovers(names []string) ([]string, error) {
 		for _, name := range names {
 			found = append(found, "service container in namespace "+name)
 		}
+	}
+	services, err := hostnet.NamedNamespaces(overlay.MetadataNamespacePrefix)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range services {
+		found = append(found, "metadata service in namespace "+name)
 	}
 	routes, err := net.Routes()
 	if err != nil {

@@ -260,6 +260,11 @@ func (l *Linux) SetMTU(name string, mtu int) error {
 	return l.change(name, func(found netlink.Link) error { return l.handle.LinkSetMTU(found, mtu) }, "set MTU %d of link %s", mtu, name)
 }
 
+// SetNoARP has the kernel send all on a link to the link's own MAC address, and resolve none.
+func (l *Linux) SetNoARP(name string) error {
+	return l.change(name, l.handle.LinkSetARPOff, "set link %s to resolve no addresses", name)
+}
+
 func (l *Linux) Silence(name string) error {
 	if _, err := l.find(name); err != nil {
 		return err

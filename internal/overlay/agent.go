@@ -75,8 +75,10 @@ type Options struct {
 	Logs      LogOptions // of decisions that logs ask for
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
 	Companion func(Shared) Companion `json:"-"`
-	Watchdog  *task.Watchdog         `json:"-"` // watches the loops of the agent; nil: nothing does
-	Log       *slog.Logger           // default: none
+	// Metadata, if set, is built likewise, and answers this host's workloads at 169.254.169.254.
+	Metadata func(Shared) MetadataServer `json:"-"`
+	Watchdog *task.Watchdog              `json:"-"` // watches the loops of the agent; nil: nothing does
+	Log      *slog.Logger                // default: none
 }
 
 // Shared holds the parts of the overlay agent that a Companion uses.
@@ -170,6 +172,7 @@ type Agent struct {
 	feed        *feed
 	place       *displacement
 	companion   Companion
+	metadata    *metadataService  // nil: this host serves none
 	deciding    chan struct{}     // closed once packets are handled
 	obstacles   *obstacles        // made by New
 	filterLogs  *filterlog.Writer // likewise
@@ -293,8 +296,14 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
+	shared := Shared{Objects: a.replica, Reports: a.presence, Deciding: a.deciding}
 	if o.Companion != nil {
-		a.companion = o.Companion(Shared{Objects: a.replica, Reports: a.presence, Deciding: a.deciding})
+		a.companion = o.Companion(shared)
+	}
+	if o.Metadata != nil {
+		a.metadata = &metadataService{host: a.net, namespace: metadataNamespace(o.Datapath), server: o.Metadata(shared),
+			clients: state.clients, gone: task.NewNotice(), log: a.log}
+		a.attachments.wantMetadata()
 	}
 	a.mu.Lock()
 	a.open = true
@@ -355,6 +364,9 @@ func (a *Agent) serve(ctx context.Context) error {
 	if a.companion != nil {
 		g.Go(func() error { return a.companion.Run(ctx) })
 	}
+	if a.metadata != nil {
+		g.Go(func() error { return a.metadata.Run(ctx) })
+	}
 	g.Go(func() error { return a.engine.ports.Run(ctx) })
 	g.Go(func() error { return a.keys.Run(ctx, a.replica.Snapshot) })
 	g.Go(func() error {
@@ -367,6 +379,9 @@ func (a *Agent) serve(ctx context.Context) error {
 		}
 		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
 		g.Go(func() error { return a.engine.adverts.Run(ctx) })
+		if err := a.engine.keepAttachedClients(); err != nil {
+			return err
+		}
 		close(a.deciding)
 		deciding, handle := a.opts.Watchdog.Loop("decisions"), a.engine.newHandler().handle
 		g.Go(func() error {
@@ -459,10 +474,16 @@ func (a *Agent) linkChanged(e hostnet.Event) {
 		if a.physical.concerns(e.Link) {
 			a.physical.look()
 		}
+		if a.metadata != nil && e.Kind == hostnet.LinkGone && e.Link.Name == metadataLink {
+			a.metadata.gone.Give()
+		}
 		for _, id := range a.attachments.concerned(e.Link, e.Kind == hostnet.LinkGone) {
 			a.attachments.reconciler.Kick(id)
 		}
 	case hostnet.Lost:
+		if a.metadata != nil {
+			a.metadata.gone.Give()
+		}
 		a.lookAtAll()
 	}
 }
@@ -481,7 +502,7 @@ func Cleanup(o Options) error {
 		return err
 	}
 	defer n.Close()
-	return errors.Join(wireguard.Remove(wireguardName(o.Datapath), n),
+	return errors.Join(wireguard.Remove(wireguardName(o.Datapath), n), removeMetadata(n, metadataNamespace(o.Datapath)),
 		datapath.Cleanup(datapath.Options{Name: o.Datapath, BPFFS: o.BPFFS, Namespace: n.Namespace()}))
 }
 

@@ -12,6 +12,7 @@ import (
 	"heddle/internal/reconcile"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 // attachment is the desired state of a port on this host.
@@ -129,6 +130,9 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	}
 	if !a.attachedTo(id, link) && !a.engine.moves.ready(id) {
 		return fmt.Errorf("interface %s: %w for the state of its connections", want.Interface, reconcile.ErrWait)
+	}
+	if id == flow.MetadataPort {
+		return a.attachMetadata(link, want)
 	}
 	number, err := a.engine.dp.AttachPort(id, link.Name,
 		datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU, VLAN: want.VLAN, Trunk: want.Trunk, Limits: want.Limits})

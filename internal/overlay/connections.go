@@ -86,7 +86,8 @@ var (
 	_ flowstate.Keeper[flow.NATEntry] = (*natKeeper)(nil)
 )
 
-// openState opens the tables of connections and translations with what an earlier agent knew.
+// openState opens the tables of connections, translations and clients of the metadata service with
+// what an earlier agent knew.
 func (a *Agent) openState() (k kept, err error) {
 	conns, err := a.dp.Table("connections", flowstate.KeySize, keptSize, a.opts.MaxConnections)
 	if err != nil {
@@ -106,6 +107,9 @@ func (a *Agent) openState() (k kept, err error) {
 	}
 	if err := k.nats.Load(now); err != nil {
 		return k, fmt.Errorf("translations of an earlier agent: %w", err)
+	}
+	if k.clients, err = openMetadataClients(a.dp); err != nil {
+		return k, fmt.Errorf("clients of the metadata service: %w", err)
 	}
 	return k, nil
 }

@@ -57,8 +57,9 @@ type observers struct {
 
 // kept holds the state that outlives the agent in tables of the kernel.
 type kept struct {
-	conns *flowstate.Table
-	nats  *flowstate.Translations
+	conns   *flowstate.Table
+	nats    *flowstate.Translations
+	clients *metadataClients
 }
 
 func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
@@ -344,6 +345,9 @@ func (d *decider) describe(key datapath.Key) {
 
 func (e *engine) detached(id string) {
 	e.net.detached(id)
+	if err := e.clients.release(id); err != nil {
+		e.log.Error("cannot give back addresses of the metadata service", "port", id, "err", err)
+	}
 	e.errors.forget(id)
 	e.copied.forget(id)
 	e.unlearn(e.memory.takePort(id))

@@ -54,6 +54,10 @@ func (noState) NATSource(flow.NATRequest) (b flow.NATBinding, a flow.NATAnswer) 
 func (noState) Seed() uint64                  { return 0 }
 func (noState) OwnConns(flow.Endpoint) int    { return 0 }
 func (noState) MemberConns(flow.Endpoint) int { return 0 }
+func (noState) MetadataSource(flow.MetadataClient) (a netip.Addr, why string) {
+	return a, "no state"
+}
+func (noState) MetadataClient(netip.Addr) (c flow.MetadataClient, ok bool) { return c, false }
 
 func BenchmarkL2UnicastTwoGroups(b *testing.B) {
 	for _, c := range []struct{ ports, networks int }{{10, 1}, {1000, 1}, {10000, 1}, {10, 1000}, {10, 10000}} {

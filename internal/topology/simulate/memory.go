@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"net/netip"
 	"slices"
 
 	"heddle/internal/topology/flow"
@@ -11,11 +12,14 @@ type Memory struct {
 	conns map[flow.ConnKey]struct{}
 	frags map[flow.FragKey][2]uint16
 	nats  map[flow.NATKey]flow.NATBinding
+
+	clients map[netip.Addr]flow.MetadataClient
 }
 
 // NewMemory makes an empty memory.
 func NewMemory() *Memory {
-	return &Memory{conns: map[flow.ConnKey]struct{}{}, frags: map[flow.FragKey][2]uint16{}, nats: map[flow.NATKey]flow.NATBinding{}}
+	return &Memory{conns: map[flow.ConnKey]struct{}{}, frags: map[flow.FragKey][2]uint16{}, nats: map[flow.NATKey]flow.NATBinding{},
+		clients: map[netip.Addr]flow.MetadataClient{}}
 }
 
 // Conn implements State.
@@ -103,4 +107,23 @@ func (m *Memory) forget(k flow.NATKey) {
 		delete(m.nats, flow.NATEntry{NATKey: k, NATBinding: b}.Reverse().NATKey)
 		delete(m.nats, k)
 	}
+}
+
+// MetadataSource implements State: each client has an address, in the order of their requests.
+func (m *Memory) MetadataSource(c flow.MetadataClient) (source netip.Addr, why string) {
+	for a, other := range m.clients {
+		if other == c {
+			return a, ""
+		}
+	}
+	n := uint32(len(m.clients) + 1)
+	source = flow.MetadataSourceAddr(n, c.IP.Is6())
+	m.clients[source] = c
+	return source, ""
+}
+
+// MetadataClient implements State.
+func (m *Memory) MetadataClient(source netip.Addr) (flow.MetadataClient, bool) {
+	c, ok := m.clients[source]
+	return c, ok
 }

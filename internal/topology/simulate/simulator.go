@@ -3,6 +3,7 @@ package simulate
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"heddle/internal/topology"
@@ -27,6 +28,11 @@ type State interface {
 	OwnConns(vip flow.Endpoint) int
 	// MemberConns returns the number of live connections to a member that this host knows.
 	MemberConns(member flow.Endpoint) int
+	// MetadataSource returns the host's own address that stands for a client of its metadata
+	// service, of the same IP version, or why there is none.
+	MetadataSource(c flow.MetadataClient) (source netip.Addr, why string)
+	// MetadataClient returns the client for which an address of the host's own stands.
+	MetadataClient(source netip.Addr) (flow.MetadataClient, bool)
 }
 
 // Input is a packet to simulate.
@@ -116,6 +122,8 @@ func (s *Simulator) walk() {
 	p := s.world.ports[in.PortID]
 	s.dec.Touched = append(s.dec.Touched, in.PortID)
 	switch {
+	case in.PortID == flow.MetadataPort:
+		s.fromMetadata()
 	case p == nil || p.def == nil:
 		s.dec.errorDrop(in.PortID, "there is no port with this id")
 	case p.def.VTEP():
@@ -138,7 +146,7 @@ func (s *Simulator) walk() {
 		s.explainLimits(p, false)
 		s.filters.reset(&s.frame, p)
 		s.way.quote, s.tracker.device = s.frame.Quote, s.scopeAt(p)
-		if p.network == nil || p.isLocalnet() || !s.dhcp(p) && !s.dhcp6(p) && !s.routerSolicitation(p) {
+		if p.network == nil || p.isLocalnet() || !s.metadata(p) && !s.dhcp(p) && !s.dhcp6(p) && !s.routerSolicitation(p) {
 			s.enter(p)
 		}
 	}
