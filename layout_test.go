@@ -45,7 +45,7 @@ var may = map[string][]string{
 	"internal/store/backend": {"internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"},
 	"internal/store/records": {"internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
-	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/sealing": {}, "internal/strictjson": {}, "internal/terminal": {},
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/admin": {"internal/task", "internal/telemetry"}, "internal/sealing": {}, "internal/strictjson": {}, "internal/terminal": {},
 	// Two areas drive switches by their databases: the hosts of a XenAPI pool, and VTEPs.
 	"internal/ovsdb": {"internal/task", "internal/terminal"},
 	// Areas: the above and their own children, never another area.
@@ -98,7 +98,7 @@ var may = map[string][]string{
 	"internal/command":       {"internal/terminal"},
 	// heddle plug works on a host, with the rights that any program of an administrator can have.
 	"internal/plug": {"internal/cloud", "internal/hostnet", "internal/terminal"},
-	"internal/cli": {"internal/command", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
+	"internal/cli": {"internal/admin", "internal/telemetry", "internal/command", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a

@@ -56,6 +56,7 @@ type agentConfig struct {
 	dhcp             dhcpConfig
 	xen              xenConfig
 	log              logConfig
+	admin            adminConfig
 }
 
 func agentCommand() *cobra.Command {
@@ -105,6 +106,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	c.dhcp.flags(f)
 	c.xen.flags(f)
 	c.log.flags(f)
+	c.admin.flags(f, "agent")
 	return cmd
 }
 
@@ -197,7 +199,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	probe := newStoreProbe(opening.store, log, a.metrics)
 	probe.explain, probe.denied = c.explainDenied, a.setDenied
 	a.problems = append(a.problems, probe.Denied)
-	tasks = append([]task.Task{newHealth(telemetry.Options{Listen: c.metrics, Metrics: a.metrics, Hung: a.watchdog.Hung, Log: log}, &[]task.Task{running}, a.problems...)}, tasks...)
+	tasks = append(c.admin.newHealth(observed{
+		Options: telemetry.Options{Listen: c.metrics, Metrics: a.metrics, Hung: a.watchdog.Hung, Log: log}, log: &c.log, settings: startedWith(ctx),
+	}, waitingFor(&[]task.Task{running}, a.problems...)), tasks...)
 	tasks = append(append(tasks, a.following...), opening, probe, running)
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
 	err = task.Run(ctx, tasks...)

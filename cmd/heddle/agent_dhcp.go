@@ -101,6 +101,7 @@ type dhcpAgentConfig struct {
 	metrics string
 	cleanup bool
 	log     logConfig
+	admin   adminConfig
 }
 
 func dhcpAgentCommand() *cobra.Command {
@@ -120,6 +121,7 @@ When it stops dnsmasq goes on, for the next one to adopt; --cleanup ends it.`,
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9695", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.BoolVar(&c.cleanup, "cleanup", false, "stop dnsmasq, remove the gateway device, and exit")
 	c.log.flags(f)
+	c.admin.flags(f, "dhcp-agent")
 	return cmd
 }
 
@@ -174,7 +176,10 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	a := dhcp.New(o)
 	metrics.Register(a.Metrics)
 	log.Info("starting", "version", version, "host", s.Host, "etcd", s.Etcd.Endpoint, "files", c.files)
-	return withRights(task.Run(ctx, newHealth(telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, &[]task.Task{a}), opening, newStoreProbe(o.Store, o.Log, metrics), a))
+	health := c.admin.newHealth(observed{
+		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
+	}, waitingFor(&[]task.Task{a}))
+	return withRights(task.Run(ctx, append(health, opening, newStoreProbe(o.Store, o.Log, metrics), a)...))
 }
 
 // withRights adds a hint to an error of a process that does not run as root.

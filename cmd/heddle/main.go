@@ -141,6 +141,7 @@ func newRoot() *cobra.Command {
 		if err := configure(cmd, file, os.LookupEnv); err != nil {
 			return usageError{err}
 		}
+		withSettings(cmd)
 		return nil
 	}
 	root.SetFlagErrorFunc(flagError)

@@ -61,6 +61,7 @@ type serveConfig struct {
 	physnets    []string
 	vnis        string
 	log         logConfig
+	admin       adminConfig
 }
 
 // keystoneConfig names an existing Keystone and Heddle's service user there.
@@ -138,6 +139,7 @@ Any number of servers may run over one cluster.`,
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
 	f.StringVar(&c.vnis, "vni-range", "1-16777215", "`MIN-MAX` segmentation ids to choose from for networks of type vxlan")
 	c.log.flags(f)
+	c.admin.flags(f, "serve")
 	return cmd
 }
 
@@ -199,9 +201,10 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 	watchdog := new(task.Watchdog)
 	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root, Watchdog: watchdog}, append(schema.All(), hosts.Tables()...)...)
 	s.db = records.NewDB(st, s.replica)
-	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
-		Listen: c.metrics, Metrics: s.metrics, Waiting: s.waiting, Hung: watchdog.Hung, Log: log,
-	}), newStoreProbe(st, log, s.metrics), s.replica)
+	s.tasks = append(c.admin.newHealth(observed{
+		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: watchdog.Hung, Log: log},
+		log:     &c.log, settings: startedWith(ctx),
+	}, s.waiting), newStoreProbe(st, log, s.metrics), s.replica)
 	s.metrics.Register(s.figures)
 	s.addSpace()
 	return s, nil
@@ -430,6 +433,7 @@ func (s *server) addServer(o api.Options) (*api.Server, error) {
 	if err != nil {
 		return nil, usagef("--%s-listen: %w", o.Name, err)
 	}
+	c.admin.apis = append(c.admin.apis, srv)
 	s.tasks = append(s.tasks, srv)
 	return srv, nil
 }

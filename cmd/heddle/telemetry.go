@@ -6,27 +6,65 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"heddle/internal/admin"
+	"heddle/internal/api"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
 )
 
 // logConfig holds the settings of the log.
-type logConfig struct{ level, format string }
+type logConfig struct {
+	level, format string
+	levels        *telemetry.Levels // set by logger
+}
 
 func (c *logConfig) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&c.level, logLevelFlag, "info", "debug, info, warn or error")
 	f.StringVar(&c.format, "log-format", "text", "text or json")
 }
 
 func (c *logConfig) logger() (*slog.Logger, error) {
-	return telemetry.NewLogger(os.Stderr, c.format, c.level)
+	level, err := telemetry.ParseLevel(c.level)
+	if err != nil {
+		return nil, err
+	}
+	c.levels = telemetry.NewLevels(level)
+	return telemetry.NewLogger(os.Stderr, c.format, c.levels)
 }
 
-// newHealth returns the server of metrics and health, which reports the tasks that are not ready,
-// and problems of those that are: functions that return "" for none. Tasks may be added until it
-// runs. The options lack Waiting.
-func newHealth(o telemetry.Options, tasks *[]task.Task, problems ...func() string) task.Task {
-	o.Waiting = func() []string {
+// adminConfig holds the settings of a role's socket for administrators.
+type adminConfig struct {
+	role, dir string
+	apis      []*api.Server // of the role, whose certificates are read again
+}
+
+func (c *adminConfig) flags(f *pflag.FlagSet, role string) {
+	c.role = role
+	f.StringVar(&c.dir, "run-dir", admin.DefaultDir, "`directory` of this role's socket for heddle status, reload, log-level and support; \"\" for none")
+}
+
+// observed describes a role to those who look at it and change its settings.
+type observed struct {
+	telemetry.Options
+	log      *logConfig
+	settings flagValues // at the start
+}
+
+// newHealth returns the tasks that serve a role's metrics and health, and its socket for
+// administrators. o lacks Waiting.
+func (c *adminConfig) newHealth(o observed, waiting func() []string) []task.Task {
+	o.Waiting = waiting
+	health := telemetry.NewServer(o.Options)
+	r := &reloader{running: o.settings, levels: o.log.levels, health: health, apis: func() []*api.Server { return c.apis }, waiting: waiting}
+	return []task.Task{health, admin.NewServer(admin.Options{
+		Dir: c.dir, Role: c.role, Version: version, Levels: o.log.levels, Metrics: o.Metrics, Waiting: waiting, Reload: r.reload, Log: o.Log.With("part", "admin"),
+	})}
+}
+
+// waitingFor returns a function that returns the tasks that are not ready, and problems of those
+// that are: functions that return "" for none. Tasks may be added until they run.
+func waitingFor(tasks *[]task.Task, problems ...func() string) func() []string {
+	return func() []string {
 		all := task.Waiting(*tasks)
 		for _, problem := range problems {
 			if text := problem(); text != "" {
@@ -35,5 +73,4 @@ func newHealth(o telemetry.Options, tasks *[]task.Task, problems ...func() strin
 		}
 		return all
 	}
-	return telemetry.NewServer(o)
 }

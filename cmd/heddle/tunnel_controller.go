@@ -30,6 +30,7 @@ type tunnelConfig struct {
 	ovsdb, ovsdbCert, ovsdbKey, ovsdbCA       string
 	name, metrics                             string
 	log                                       logConfig
+	admin                                     adminConfig
 }
 
 func tunnelCommand() *cobra.Command {
@@ -65,6 +66,7 @@ itself one, of the authority of controllers that the pool's hosts trust.`,
 	f.StringVar(&c.name, "name", hostname, "`name` of this controller for the others")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9693", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	c.log.flags(f)
+	c.admin.flags(f, "tunnel-controller")
 	return cmd
 }
 
@@ -149,7 +151,10 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 	metrics := telemetry.NewMetrics(version)
 	metrics.Register(controller.Metrics)
 	log.Info("starting", "version", version, "pool", c.xapi, "user", c.user, "own store", own)
-	tasks = append(tasks, newHealth(telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, &[]task.Task{controller}), newStoreProbe(st, log, metrics), controller)
+	tasks = append(tasks, c.admin.newHealth(observed{
+		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
+	}, waitingFor(&[]task.Task{controller}))...)
+	tasks = append(tasks, newStoreProbe(st, log, metrics), controller)
 	err = task.Run(ctx, tasks...)
 	return inherited, err
 }

@@ -65,6 +65,7 @@ With --simulate it serves pools whose hosts exist only in a file, for testing cl
 	f.StringVar(&c.simulate, "simulate", "", "serve the pools of this `file` instead, on loopback ports that are printed")
 	f.StringVar(&c.control, "control", "", "`file` of lines host NAME live|dead, read as it grows, that make simulated hosts fail")
 	c.log.flags(p)
+	c.admin.flags(f, "xapi")
 	cmd.AddCommand(c.accountCommand())
 	return cmd
 }
@@ -143,7 +144,9 @@ func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own boo
 	metrics, tasks := telemetry.NewMetrics(version), &[]task.Task{}
 	keeper := backend.NewSpaceKeeper(st, log.With("part", "space")) // what another process fills counts here, too
 	metrics.Register(func() []telemetry.Value { return spaceValues(keeper) })
-	*tasks = append(*tasks, newHealth(telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, tasks), newStoreProbe(st, log, metrics), keeper)
+	*tasks = append(c.admin.newHealth(observed{
+		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
+	}, waitingFor(tasks)), newStoreProbe(st, log, metrics), keeper)
 	return tasks, metrics, nil
 }
 
@@ -156,6 +159,7 @@ func (c *xapiConfig) listeners(pool *xapi.Server, metrics *telemetry.Metrics, lo
 		if err != nil {
 			return usagef("--%s: %w", flag, err)
 		}
+		c.admin.apis = append(c.admin.apis, srv)
 		all = append(all, srv)
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -16,49 +17,79 @@ const certificateCheck = 10 * time.Second
 // keyPair is a certificate and key that follow their files, so that renewing them needs no restart.
 type keyPair struct {
 	certFile, keyFile string
+	log               *slog.Logger
 
 	mu      sync.Mutex
 	cert    *tls.Certificate
-	stamp   [2]time.Time // modification times of the two files when they were read
+	stamp   stamp // of the files that cert is from
+	refused stamp // of files that could not be used
 	checked time.Time
 }
 
-func loadKeyPair(certFile, keyFile string) (*keyPair, error) {
-	k := &keyPair{certFile: certFile, keyFile: keyFile}
-	if err := k.refresh(time.Now()); err != nil {
-		return nil, err
-	}
-	return k, nil
+// stamp is the modification times of the two files of a pair.
+type stamp [2]time.Time
+
+func loadKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
+	k := &keyPair{certFile: certFile, keyFile: keyFile, log: log, checked: time.Now()}
+	var err error
+	k.cert, k.stamp, err = k.read()
+	return k, err
 }
 
-// refresh reads the files again if they have changed. Halfway through a renewal the two may not
-// match: the caller keeps the pair it has, and the next look finds them both new.
-func (k *keyPair) refresh(now time.Time) error {
-	k.checked = now
-	var stamp [2]time.Time
+// read reads the files.
+func (k *keyPair) read() (*tls.Certificate, stamp, error) {
+	var at stamp
 	for i, f := range []string{k.certFile, k.keyFile} {
 		info, err := os.Stat(f)
 		if err != nil {
-			return fmt.Errorf("TLS certificate: %w", err)
+			return nil, at, fmt.Errorf("TLS certificate: %w", err)
 		}
-		stamp[i] = info.ModTime()
-	}
-	if k.cert != nil && stamp == k.stamp {
-		return nil
+		at[i] = info.ModTime()
 	}
 	cert, err := tls.LoadX509KeyPair(k.certFile, k.keyFile)
 	if err != nil {
-		return fmt.Errorf("TLS certificate %s with key %s: %w", k.certFile, k.keyFile, err)
+		return nil, at, fmt.Errorf("TLS certificate %s with key %s: %w", k.certFile, k.keyFile, err)
 	}
-	k.cert, k.stamp = &cert, stamp
-	return nil
+	return &cert, at, nil
+}
+
+// changed reads the files, and returns a function that puts them in force; nil if they are.
+func (k *keyPair) changed() (apply func(), err error) {
+	cert, at, err := k.read()
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if at == k.stamp {
+		return nil, nil
+	}
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.cert, k.stamp = cert, at
+	}, nil
+}
+
+// refresh reads the files again. Halfway through a renewal the two may not match: the pair in force
+// stays, and the next look finds them both new.
+func (k *keyPair) refresh(now time.Time) {
+	k.checked = now
+	cert, at, err := k.read()
+	switch {
+	case err == nil:
+		k.cert, k.stamp = cert, at
+	case at != k.refused:
+		k.refused = at
+		k.log.Warn("cannot use the changed certificate; keeping the one in force", "err", err)
+	}
 }
 
 func (k *keyPair) current(now time.Time) *tls.Certificate {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now.Sub(k.checked) >= certificateCheck {
-		_ = k.refresh(now) // on error the pair we have keeps serving; see refresh
+		k.refresh(now)
 	}
 	return k.cert
 }

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,11 +28,14 @@ func writePair(t *testing.T, k *keyPair, serial int64, mtime time.Time) string {
 func TestRenewedCertificate(t *testing.T) {
 	t.Parallel()
 	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)
-	k := &keyPair{certFile: filepath.Join(dir, "cert"), keyFile: filepath.Join(dir, "key")}
-	first := writePair(t, k, 1, start)
-	if err := k.refresh(start); err != nil {
+	var log strings.Builder
+	files := &keyPair{certFile: filepath.Join(dir, "cert"), keyFile: filepath.Join(dir, "key")}
+	first := writePair(t, files, 1, start)
+	k, err := loadKeyPair(files.certFile, files.keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
 		t.Fatal(err)
 	}
+	k.checked = start
 	serving := func(after time.Duration) string { return Fingerprint(k.current(start.Add(after)).Certificate[0]) }
 
 	second := writePair(t, k, 2, start.Add(time.Second))
@@ -43,7 +48,42 @@ func TestRenewedCertificate(t *testing.T) {
 	if err := os.WriteFile(k.certFile, []byte("-----BEGIN"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := serving(2 * certificateCheck); got != second {
-		t.Errorf("a broken file took the certificate out of service")
+	for looks := range 2 {
+		if got := serving(time.Duration(2+looks) * certificateCheck); got != second {
+			t.Errorf("a broken file took the certificate out of service")
+		}
+	}
+	if n := strings.Count(log.String(), "keeping the one in force"); n != 1 || !strings.Contains(log.String(), k.certFile) {
+		t.Errorf("logged %d times: %s", n, &log)
+	}
+}
+
+// TestReloadedCertificate: changed files are put in force when the caller decides to, and broken
+// ones are an error.
+func TestReloadedCertificate(t *testing.T) {
+	t.Parallel()
+	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)
+	files := &keyPair{certFile: filepath.Join(dir, "cert"), keyFile: filepath.Join(dir, "key")}
+	first := writePair(t, files, 1, start)
+	s, err := NewServer(Options{Name: "network", Listen: "192.0.2.1:0", CertFile: files.certFile, KeyFile: files.keyFile, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file, apply, err := s.ReadCertificate(); file != files.certFile || apply != nil || err != nil {
+		t.Fatalf("unchanged: %q, a change: %v, %v", file, apply != nil, err)
+	}
+	second := writePair(t, files, 2, start.Add(time.Second))
+	_, apply, err := s.ReadCertificate()
+	if err != nil || apply == nil || s.Fingerprint() != first {
+		t.Fatalf("changed: %v; in force at once: %v", err, s.Fingerprint() != first)
+	}
+	if apply(); s.Fingerprint() != second {
+		t.Error("the renewed certificate is not served")
+	}
+	if err := os.WriteFile(files.keyFile, []byte("-----BEGIN"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, apply, err := s.ReadCertificate(); err == nil || apply != nil || !strings.Contains(err.Error(), files.keyFile) {
+		t.Errorf("broken: %v, a change: %v", err, apply != nil)
 	}
 }

@@ -93,7 +93,7 @@ func NewServer(o Options) (*Server, error) {
 		return nil, fmt.Errorf("%s API: a TLS certificate and its key are given together; one is missing", o.Name)
 	}
 	if o.CertFile != "" {
-		keys, err := loadKeyPair(o.CertFile, o.KeyFile)
+		keys, err := loadKeyPair(o.CertFile, o.KeyFile, o.Log)
 		if err != nil {
 			return nil, fmt.Errorf("%s API: %w", o.Name, err)
 		}
@@ -128,6 +128,16 @@ func (s *Server) Fingerprint() string {
 		return ""
 	}
 	return s.keys.fingerprint()
+}
+
+// ReadCertificate reads the server's certificate and key again. It returns the certificate's file,
+// "" without TLS, and a function that puts them in force, nil if they have not changed.
+func (s *Server) ReadCertificate() (file string, apply func(), err error) {
+	if s.keys == nil {
+		return "", nil, nil
+	}
+	apply, err = s.keys.changed()
+	return s.keys.certFile, apply, err
 }
 
 // Run serves until ctx ends, then lets requests finish within the grace time.

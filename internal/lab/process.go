@@ -41,6 +41,7 @@ func (l *Lab) StartAt(ctx context.Context, ns *netlab.Namespace, name, health st
 	defer log.Close()
 	cmd := exec.Command(l.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "HEDDLE_RUN_DIR=") // the machine may have roles of its own
 	// A group of its own, so that Ctrl-C reaches only the demo, which stops it in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := ns.Start(cmd); err != nil {

@@ -8,20 +8,16 @@ import (
 	"log/slog"
 )
 
-// NewLogger returns a logger to w as "text" or "json", at or above level ("debug", "info", "warn",
-// "error"). Much of what is logged comes from other hosts and tenants, so long values are cut, and
-// warnings that repeat are counted: see [LimitWarnings].
-func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log level %q: want debug, info, warn or error", level)
-	}
-	opts := &slog.HandlerOptions{Level: l, ReplaceAttr: CutValue}
+// NewLogger returns a logger to w as "text" or "json", at or above the levels. Much of what is
+// logged comes from other hosts and tenants, so long values are cut, and warnings that repeat are
+// counted: see [LimitWarnings].
+func NewLogger(w io.Writer, format string, levels *Levels) (*slog.Logger, error) {
+	opts := &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: CutValue}
 	switch format {
 	case "text":
-		return slog.New(LimitWarnings(slog.NewTextHandler(w, opts))), nil
+		return slog.New(levels.Handler(LimitWarnings(slog.NewTextHandler(w, opts)))), nil
 	case "json":
-		return slog.New(LimitWarnings(slog.NewJSONHandler(w, opts))), nil
+		return slog.New(levels.Handler(LimitWarnings(slog.NewJSONHandler(w, opts)))), nil
 	}
 	return nil, fmt.Errorf("log format %q: want text or json", format)
 }

@@ -15,7 +15,7 @@ func TestLogCutsValues(t *testing.T) {
 	long := strings.Repeat("\x00", 900_000)
 	for _, format := range []string{"text", "json"} {
 		var b strings.Builder
-		log, err := NewLogger(&b, format, "info")
+		log, err := NewLogger(&b, format, NewLevels(slog.LevelInfo))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -90,4 +91,13 @@ func (s *Server) feedWatchdog(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// Reloading tells the service manager that the process, which is ready, reads its settings again,
+// and returns a function that tells it that this is done.
+func Reloading() (done func()) {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails for no clock that there is
+	_, _ = daemon.SdNotify(false, fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\nSTATUS=reloading", now.Nano()/1000))
+	return func() { _, _ = daemon.SdNotify(false, "READY=1\nSTATUS=ready") } // a lost word stops nothing: ExecReload= waits for the command
 }

@@ -175,3 +175,18 @@ func TestNoWatchdog(t *testing.T) {
 		t.Errorf("told %d words", got)
 	}
 }
+
+// TestReloading: the manager hears when a reload began and ended.
+func TestReloading(t *testing.T) {
+	manager := listenAsManager(t)
+	done := Reloading()
+	first := manager.hear()
+	at, found := strings.CutPrefix(strings.ReplaceAll(first, "\nSTATUS=reloading", ""), "RELOADING=1\nMONOTONIC_USEC=")
+	if _, err := strconv.ParseUint(at, 10, 64); !found || err != nil {
+		t.Errorf("told %q: %v", first, err)
+	}
+	done()
+	if got := manager.hear(); got != "READY=1\nSTATUS=ready" {
+		t.Errorf("told %q at the end", got)
+	}
+}

@@ -34,7 +34,10 @@ type Options struct {
 type Server struct {
 	opts  Options
 	ready chan struct{}
-	addr  net.Addr
+	moves chan net.Listener
+
+	mu   sync.Mutex // guards addr
+	addr net.Addr
 }
 
 // NewServer makes a server; it listens in Run.
@@ -43,7 +46,7 @@ func NewServer(o Options) *Server {
 	if o.Hung == nil {
 		o.Hung = func() []string { return nil }
 	}
-	return &Server{opts: o, ready: make(chan struct{})}
+	return &Server{opts: o, ready: make(chan struct{}), moves: make(chan net.Listener, 1)}
 }
 
 func (s *Server) String() string { return "telemetry" }
@@ -52,18 +55,19 @@ func (s *Server) String() string { return "telemetry" }
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Addr is the address listened on; valid once Ready.
-func (s *Server) Addr() net.Addr { return s.addr }
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	l, err := net.Listen("tcp", s.opts.Listen)
+	l, err := listen(s.opts.Listen)
 	if err != nil {
-		return fmt.Errorf("listen for metrics on %s (set another with --metrics): %w", s.opts.Listen, err)
+		return err
 	}
-	s.addr = l.Addr()
-	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
-	stopped := make(chan error, 1)
-	go func() { stopped <- srv.Serve(l) }()
+	s.setAddr(l)
 	close(s.ready)
 	ctx, end := context.WithCancel(ctx)
 	var telling sync.WaitGroup
@@ -71,9 +75,45 @@ func (s *Server) Run(ctx context.Context) error {
 	telling.Go(func() { s.feedWatchdog(ctx) })
 	defer telling.Wait()
 	defer end()
+	for l != nil && err == nil {
+		l, err = s.serve(ctx, l)
+	}
+	return err
+}
+
+func listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for metrics on %s (set another with --metrics): %w", address, err)
+	}
+	return l, nil
+}
+
+func (s *Server) setAddr(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addr = l.Addr()
+}
+
+// Listen listens at another address, and returns a function that has the server, which must run,
+// move there, and one that gives the address up instead.
+func (s *Server) Listen(address string) (move, discard func(), err error) {
+	l, err := listen(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() { s.setAddr(l); s.moves <- l }, func() { _ = l.Close() }, nil
+}
+
+// serve serves at an address until ctx ends, or until the server moves to the one returned.
+func (s *Server) serve(ctx context.Context, l net.Listener) (next net.Listener, err error) {
+	srv := &http.Server{Handler: s.handler(l.Addr()), ReadHeaderTimeout: 5 * time.Second}
+	stopped := make(chan error, 1)
+	go func() { stopped <- srv.Serve(l) }()
 	select {
 	case err := <-stopped:
-		return err
+		return nil, err
+	case next = <-s.moves:
 	case <-ctx.Done():
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -82,24 +122,29 @@ func (s *Server) Run(ctx context.Context) error {
 		_ = srv.Close() // a profile may still be streaming; it has had its second
 	}
 	if err := <-stopped; !errors.Is(err, http.ErrServerClosed) {
-		return err
+		return nil, err
 	}
-	return nil
+	return next, nil
 }
 
-func (s *Server) handler() http.Handler {
+func (s *Server) handler(address net.Addr) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.opts.Metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.readyz)
-	if ap, ok := s.addr.(*net.TCPAddr); ok && ap.IP.IsLoopback() {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	if ap, ok := address.(*net.TCPAddr); ok && ap.IP.IsLoopback() {
+		HandleProfiles(mux)
 	}
 	return mux
+}
+
+// HandleProfiles adds the process's profiles at /debug/pprof/.
+func HandleProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {

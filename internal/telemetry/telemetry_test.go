@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -122,6 +123,33 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
+// TestMove: the server moves to another address, unless that is taken.
+func TestMove(t *testing.T) {
+	s, _ := start(t, "127.0.0.1:0", func() []string { return nil })
+	before := s.Addr().String()
+	if _, _, err := s.Listen(before); err == nil || !strings.Contains(err.Error(), "--metrics") {
+		t.Errorf("listens twice at one address: %v", err)
+	}
+	_, discard, err := s.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if discard(); s.Addr().String() != before {
+		t.Error("moved to an address that was given up")
+	}
+	move, _, err := s.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	move()
+	if after := s.Addr().String(); after == before {
+		t.Errorf("still at %s", after)
+	}
+	if code, _ := get(t, s, "/healthz"); code != 200 {
+		t.Errorf("at the new address: %d", code)
+	}
+}
+
 func TestProfilesOnlyOnLoopback(t *testing.T) {
 	s, _ := start(t, "0.0.0.0:0", func() []string { return nil })
 	res, err := http.Get("http://127.0.0.1:" + s.Addr().String()[strings.LastIndex(s.Addr().String(), ":")+1:] + "/debug/pprof/cmdline")
@@ -136,7 +164,7 @@ func TestProfilesOnlyOnLoopback(t *testing.T) {
 
 func TestNewLogger(t *testing.T) {
 	var b bytes.Buffer
-	l, err := NewLogger(&b, "json", "warn")
+	l, err := NewLogger(&b, "json", NewLevels(slog.LevelWarn))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,10 +173,8 @@ func TestNewLogger(t *testing.T) {
 	if got := b.String(); strings.Contains(got, "hidden") || !strings.Contains(got, `"port":"p1"`) {
 		t.Errorf("got %q", got)
 	}
-	for _, bad := range [][2]string{{"xml", "info"}, {"text", "loud"}} {
-		if _, err := NewLogger(&b, bad[0], bad[1]); err == nil {
-			t.Errorf("format %q level %q: want an error", bad[0], bad[1])
-		}
+	if _, err := NewLogger(&b, "xml", NewLevels(slog.LevelInfo)); err == nil {
+		t.Error("took the format xml")
 	}
 }
 

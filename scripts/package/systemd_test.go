@@ -38,6 +38,8 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run(`test "$(stat -c '%U %a' /var/lib/heddle)" = "heddle 700"; test "$(stat -c '%U' /etc/heddle/heddle.yaml)" = root`)
 	m.run("systemctl is-active heddle heddle-agent; systemctl show -P StatusText heddle | grep -x ready")
 	m.until(" up ", "heddle host list")
+	m.run("systemctl reload heddle heddle-agent; systemctl is-active heddle heddle-agent; journalctl -u heddle | grep 'msg=reloaded'; journalctl -u heddle-agent | grep 'msg=reloaded'")
+	m.run(`test "$(stat -c '%U %G %a' /run/heddle /run/heddle/serve.sock | tr '\n' ' ')" = "root heddle 1770 heddle heddle 600 "; heddle log-level --role serve`)
 	m.run("man heddle-serve heddle.yaml >/dev/null 2>&1 || zcat /usr/share/man/man5/heddle.yaml.5.gz | grep -q neutron-listen") // man is not everywhere
 
 	for unit, port := range map[string]string{"heddle": "9697", "heddle-agent": "9699"} {
