@@ -155,6 +155,9 @@ func (y *system) hostAt(place string) string {
 
 // placeOf names where an output goes.
 func (y *system) placeOf(o *flow.Output) string {
+	if o.PortID == flow.MetadataPort {
+		return flow.MetadataPort
+	}
 	network, isLAN := y.lanOf(o.PortID)
 	if !isLAN {
 		return y.nameOf[o.PortID]

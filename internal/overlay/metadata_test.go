@@ -8,9 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/hostnet"
 	"heddle/internal/metadata"
@@ -220,4 +224,48 @@ func TestMetadataRestart(t *testing.T) {
 		got, err := askMetadata(c)
 		return err == nil && strings.HasPrefix(got, stays.port.ID)
 	})
+}
+
+// TestMetadataOfMany: a hundred machines on networks with the same addresses that ask at once, each
+// over two connections, are all answered, each as itself.
+func TestMetadataOfMany(t *testing.T) {
+	t.Parallel()
+	const machines, networks = 100, 2
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	h.servesMetadata()
+	l.start()
+	var all []*machine
+	closed := l.group()
+	for i := range networks {
+		n := l.network(fmt.Sprint("n", i))
+		for range machines / networks {
+			m := n.port(h, closed)
+			m.plug()
+			m.bind()
+			m.reachesMetadata()
+			all = append(all, m)
+		}
+	}
+	for _, m := range all {
+		m.served()
+	}
+	all[0].expectMetadata(all[0].v4) // the service has begun
+	var g errgroup.Group
+	begun := time.Now()
+	for _, m := range slices.Concat(all, all) {
+		g.Go(func() error {
+			client := m.metadataClient(netip.Addr{})
+			defer client.CloseIdleConnections()
+			got, err := askMetadata(client)
+			if want := m.port.ID + " " + m.v4.String(); err == nil && got != want {
+				err = fmt.Errorf("answer to port %s at %s: %q, want %q", m.port.ID, m.v4, got, want)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d requests of %d machines at once took %s", 2*machines, machines, time.Since(begun))
 }
