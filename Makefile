@@ -11,7 +11,7 @@ TIME := 10s
 BENCHTIME := 1s
 
 .NOTPARALLEL:
-.PHONY: help demo test check build package lint-package setup generate bench fuzz probe octavia-probe gophercloud tempest octavia sdk ansible clean
+.PHONY: help demo test check build package image lint-package setup generate bench fuzz probe octavia-probe gophercloud tempest octavia sdk ansible clean
 
 help:               ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -38,6 +38,11 @@ build:              ## bin/heddle
 package: build      ## Debian packages and archives in dist, for amd64 and arm64: the same bytes from the same commit
 	for arch in amd64 arm64; do GOARCH=$$arch go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o dist/$$arch/heddle ./cmd/heddle || exit; done
 	go -C scripts/package run . --version "$(VERSION)" --time "$$(git log -1 --format=%ct)" amd64=../../dist/amd64/heddle arm64=../../dist/arm64/heddle
+
+image: package       ## a container image of a server, by podman: localhost/heddle
+	@scripts/setup image
+	rm -rf dist/image && mkdir -p dist/image/data && cp dist/amd64/heddle dist/image
+	podman build --quiet -t heddle -f scripts/image/Containerfile dist/image
 
 lint-package: package ## what Debian's lintian says of the packages; errors fail
 	@scripts/setup lint
