@@ -65,6 +65,7 @@ var may = map[string][]string{
 	"internal/bgp/plan":     words,
 	"internal/dhcp":         join(words, machinery, []string{"internal/dhcp/plan", "internal/store/schema"}),
 	"internal/dhcp/plan":    words,
+	"internal/nova":         join(words, machinery, []string{"internal/store/schema"}),
 	"internal/dnsupdate":    join(words, machinery, []string{"internal/store/schema"}),
 	"internal/dhcp/oslo":    {"internal/dhcp/plan"},
 	// Service containers: the scheduler runs in servers, the agent beside the overlay's.
@@ -98,6 +99,7 @@ var may = map[string][]string{
 	"internal/command":       {"internal/terminal"},
 	// heddle plug works on a host, with the rights that any program of an administrator can have.
 	"internal/plug": {"internal/cloud", "internal/hostnet", "internal/terminal"},
+	"internal/cni":  {"internal/cloud", "internal/hostnet", "internal/plug", "internal/strictjson"},
 	"internal/cli": {"internal/admin", "internal/telemetry", "internal/command", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
@@ -118,6 +120,7 @@ var may = map[string][]string{
 var onlyIn = map[string][]string{
 	"go.etcd.io/etcd":                       {"internal/store/backend", "internal/store/etcd", "internal/store/storetest", "calico/client"},
 	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
+	"github.com/containernetworking/cni":    {"internal/cni"},
 	"github.com/google/nftables":            {"internal/policy/nft"},
 	"github.com/miekg/dns":                  {"internal/dnsupdate"},
 	"github.com/mdlayher/ndp":               {"internal/dhcp", "internal/offline"},

@@ -91,6 +91,8 @@ func commandArgs(args []string) []string {
 		return append([]string{"dhcp-agent"}, args[1:]...)
 	case xeName:
 		return append([]string{xeName}, args[1:]...)
+	case cniName:
+		return append([]string{"cni"}, args[1:]...)
 	}
 	return args[1:]
 }

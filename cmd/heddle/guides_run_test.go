@@ -57,6 +57,24 @@ var guides = map[string]guide{
 		"heddle unplug web": {first: "ip netns exec web grep 192.0.2.53 /etc/resolv.conf; ip netns exec web sh -c 'kill $(pidof busybox)'",
 			then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
 	}},
+	"podman.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		`{`: {file: "/etc/cni/net.d/blue.conflist"},
+		"mkdir -p /srv/web/bin /srv/web/www": {first: podmanHere, change: podmanChange,
+			then: "tc qdisc show | grep tbf; heddle port show web | grep ACTIVE"},
+		"heddle sg create empty":         {change: map[string]string{"podman run": "fails podman run --ulimit host", " || echo refused": ""}},
+		"podman rm --force --time 0 web": {then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
+	}},
+	"nova.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"openstack user create --domain default --project service --password-prompt heddle": {
+			notRun: "needs a Keystone whose catalog can be changed; the machine's own identity service takes its place"},
+		"clouds:": {change: map[string]string{"https://keystone.example:5000/v3": "http://127.0.0.1:5000/v3", "username: heddle": "username: admin",
+			"project_name: service": "project_name: admin"}, then: `sed -i "s/…/$OS_PASSWORD/" /etc/heddle/nova-clouds.yaml`},
+		"chown heddle: /etc/heddle/nova-clouds.yaml": {first: "/opt/heddle-source/cmd/heddle/testdata/guides/nova &"},
+		"serve:":                        {change: map[string]string{"https://nova.example": "http://127.0.0.1"}},
+		"[neutron]":                     {file: "/etc/nova.conf"},
+		"openstack network create blue": {then: "until grep \"network-vif-plugged $port\" /run/nova-events; do sleep 0.2; done"},
+		"openstack port delete vm1":     {then: "until grep \"network-vif-deleted $port\" /run/nova-events; do sleep 0.2; done"},
+	}},
 	"hosts.md": {after: install, machines: []machineAt{{"cloud", 1}, {"h1", 11}}, blocks: map[string]blockStep{
 		"install -d /etc/heddle":               {on: []string{"h1"}},
 		"heddle host list":                     {until: "h1 "},
@@ -255,6 +273,22 @@ var guides = map[string]guide{
 				first: "xe pool-designate-new-master host-uuid=$(xe host-list name-label=h1 --minimal)", then: "fails grep h2 <(xe host-list)"},
 		}},
 }
+
+// podmanHere prepares a machine for podman. It has a control group of its own, and device files of
+// its own, whose owner container runtimes change.
+const podmanHere = `mount -t tmpfs -o mode=755 dev /dev
+	mkdir /dev/pts /dev/shm /dev/net
+	mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts /dev/pts
+	ln -s pts/ptmx /dev/ptmx
+	ln -s /proc/self/fd /dev/fd
+	mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/zero c 1 5; mknod -m 666 /dev/full c 1 7
+	mknod -m 666 /dev/random c 1 8; mknod -m 666 /dev/urandom c 1 9; mknod -m 666 /dev/tty c 5 0
+	mount -t cgroup2 none /sys/fs/cgroup
+	printf '%s\n' '[engine]' 'cgroup_manager="cgroupfs"' 'events_logger="file"' 'runtime="crun"' '[containers]' 'cgroups="disabled"' 'default_ulimits=[]' >> /etc/containers/containers.conf
+	printf '%s\n' '[storage]' 'driver="vfs"' 'runroot="/run/storage"' 'graphroot="/var/lib/storage"' > /etc/containers/storage.conf`
+
+// podmanChange leaves limits as they are, which a machine of namespaces may not raise.
+var podmanChange = map[string]string{"podman run": "podman run --ulimit host"}
 
 // outsideUplink returns commands that make the interface uplink1 of a host, and at its other end a
 // machine with an address in a namespace called outside.

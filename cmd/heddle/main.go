@@ -145,7 +145,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), wireguardCommand(), speakerCommand())
+	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), cniCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(demo.Command(), bench.Command(), versionCommand(), manualCommand(), configCommand())
 	root.AddCommand(cli.DoctorCommand(doctorChecks))

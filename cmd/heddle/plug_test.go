@@ -20,14 +20,15 @@ type plugSite struct {
 	host    *host
 	api     *client
 	network object
+	server  *running
 	agent   *running
 }
 
 // newPlugSite starts a server and an agent, and makes a network with IPv4 and IPv6.
-func newPlugSite(t *testing.T) *plugSite {
+func newPlugSite(t testing.TB) *plugSite {
 	t.Helper()
 	s := &plugSite{site: newSite(t)}
-	start(t, s.ctl, "serve", "--data", s.data)
+	s.server = start(t, s.ctl, "serve", "--data", s.data)
 	s.host = &host{ns: s.ctl, name: s.ctl.Name, ip: "192.0.2.1", state: filepath.Join(t.TempDir(), "agent")}
 	t.Cleanup(func() { succeed(t, s.ctl, "agent", "--cleanup", "--name", s.host.name) })
 	s.startAgent(t)
@@ -39,7 +40,7 @@ func newPlugSite(t *testing.T) *plugSite {
 	return s
 }
 
-func (s *plugSite) startAgent(t *testing.T) {
+func (s *plugSite) startAgent(t testing.TB) {
 	t.Helper()
 	s.agent = start(t, s.ctl, s.host.agent("--server-data", s.data)...)
 }

@@ -58,6 +58,7 @@ type serveConfig struct {
 	underlayMTU int
 	dnsDomain   string
 	dnsUpdate   dnsUpdateConfig
+	nova        novaConfig
 	physnets    []string
 	vnis        string
 	log         logConfig
@@ -136,6 +137,7 @@ Any number of servers may run over one cluster.`,
 	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
 	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names of ports' addresses (dns_assignment), which machines get by DHCP")
 	c.dnsUpdate.flags(f)
+	c.nova.flags(f)
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
 	f.StringVar(&c.vnis, "vni-range", "1-16777215", "`MIN-MAX` segmentation ids to choose from for networks of type vxlan")
 	c.log.flags(f)
@@ -157,7 +159,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err := cmp.Or(err1, err2); err != nil {
 		return usageError{err}
 	}
-	if err := cmp.Or(c.checkTLS(), c.checkQuota(), c.dnsUpdate.check()); err != nil {
+	if err := cmp.Or(c.checkTLS(), c.checkQuota(), c.dnsUpdate.check(), c.nova.check()); err != nil {
 		return err
 	}
 	if c.certificateLife <= 0 {
@@ -271,6 +273,7 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis co
 		s.newScheduler(), s.newGateways(),
 		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
 		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
+	s.addNova()
 	return s.addDNSUpdates()
 }
 

@@ -46,7 +46,7 @@ func Commands() []*cobra.Command {
 
 // cloudFlags adds the flags that locate the APIs.
 func cloudFlags(cmd *cobra.Command) *cloud.Config {
-	c := &cloud.Config{KeepToken: true}
+	c := &cloud.Config{TokenDir: cloud.UserTokenDir()}
 	dataFlag(cmd.PersistentFlags(), &c.DataDir, "`directory` of a local heddle serve, whose clouds.yaml is used unless OS_CLOUD or OS_AUTH_URL is set")
 	return c
 }

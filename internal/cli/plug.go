@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -49,7 +46,7 @@ func (p *plugFlags) plugger(cmd *cobra.Command) (*plug.Plugger, func(), error) {
 		return nil, nil, err
 	}
 	if p.host == "" {
-		if p.host, err = agentName(p.state); err != nil {
+		if p.host, err = plug.AgentName(p.state); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -58,24 +55,6 @@ func (p *plugFlags) plugger(cmd *cobra.Command) (*plug.Plugger, func(), error) {
 		return nil, nil, err
 	}
 	return &plug.Plugger{API: api, Net: here, Dir: plug.RecordsDir(p.state), Host: p.host}, func() { here.Close() }, nil
-}
-
-// agentName returns the name of this host's agent: that which agents with this state directory have
-// had, else the host's.
-func agentName(state string) (string, error) {
-	file := filepath.Join(state, "agent.json")
-	raw, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return os.Hostname()
-	}
-	if err != nil {
-		return "", fmt.Errorf("name of this host's agent: %w", err)
-	}
-	var record struct{ Names []string }
-	if err := json.Unmarshal(raw, &record); err != nil || len(record.Names) != 1 {
-		return "", fmt.Errorf("agents with the state directory %s have had the names %q: say by --host which one serves the port", state, record.Names)
-	}
-	return record.Names[0], nil
 }
 
 // plugCommand gives a workload the interface of a port.
@@ -153,8 +132,8 @@ func printPlugged(w io.Writer, format string, r *plug.Result) error {
 		{"host", fmt.Sprintf("%s, interface %s", r.Host, r.Device)},
 		{"MAC", r.MACAddress},
 		{"MTU", fmt.Sprint(r.MTU)},
-		{"addresses", strings.Join(r.Addresses, " ")},
-		{"routes", strings.Join(r.Routes, ", ")},
+		{"addresses", joinTexts(r.Addresses, " ")},
+		{"routes", joinTexts(r.Routes, ", ")},
 		{"status", r.Status},
 	}
 	for _, note := range r.Notes {
@@ -166,6 +145,15 @@ func printPlugged(w io.Writer, format string, r *plug.Result) error {
 		}
 	}
 	return nil
+}
+
+// joinTexts returns the texts of all, with a separator between them.
+func joinTexts[T fmt.Stringer](all []T, separator string) string {
+	texts := make([]string, len(all))
+	for i, one := range all {
+		texts[i] = one.String()
+	}
+	return strings.Join(texts, separator)
 }
 
 // unplugCommand takes back what plug did.

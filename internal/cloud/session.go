@@ -34,9 +34,9 @@ type Config struct {
 	File string
 	// DataDir is the data directory of `heddle serve`, with its clouds.yaml.
 	DataDir string
-	// KeepToken keeps the token for the next login with the same settings, in the user's cache
-	// directory.
-	KeepToken bool
+	// TokenDir is the directory in which the token is kept for the next login with the same
+	// settings; "": it is not kept. See [UserTokenDir].
+	TokenDir string
 	// Dial, when set, opens the connections: the demo dials from inside a network namespace.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -74,10 +74,8 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	}
 	provider.HTTPClient = http.Client{Transport: transport}
 	authenticate := openstack.Authenticate
-	if c.KeepToken && other == nil {
-		if cache, err := newTokenCache(auth); err == nil { // without one each command logs in
-			authenticate = cache.authenticate
-		}
+	if c.TokenDir != "" && other == nil {
+		authenticate = newTokenCache(c.TokenDir, auth).authenticate
 	}
 	if err := authenticate(ctx, provider, auth); err != nil {
 		var answer gophercloud.ErrUnexpectedResponseCode

@@ -28,20 +28,26 @@ type cachedToken struct {
 	Expires time.Time `json:"expires"`
 }
 
-// newTokenCache returns the cache for a login. Its file is named by a hash of all that the login
-// states, so that a changed password or another project has another one.
-func newTokenCache(auth gophercloud.AuthOptions) (*tokenCache, error) {
+// UserTokenDir returns the directory for tokens in the user's cache directory, "" if the user has
+// none: then each command logs in.
+func UserTokenDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return nil, err
+		return ""
 	}
+	return filepath.Join(dir, "heddle")
+}
+
+// newTokenCache returns the cache for a login. Its file is named by a hash of all that the login
+// states, so that a changed password or another project has another one.
+func newTokenCache(dir string, auth gophercloud.AuthOptions) *tokenCache {
 	var scope gophercloud.AuthScope
 	if auth.Scope != nil {
 		scope = *auth.Scope
 	}
 	auth.Scope = nil
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", fmt.Sprintf("%+v", auth), fmt.Sprintf("%+v", scope)))
-	return &tokenCache{filepath.Join(dir, "heddle", "token-"+hex.EncodeToString(sum[:16])+".json")}, nil
+	return &tokenCache{filepath.Join(dir, "token-"+hex.EncodeToString(sum[:16])+".json")}
 }
 
 // authenticate logs in with the token in the cache, or else as auth says, and keeps that token.

@@ -11,15 +11,8 @@ import (
 // TestTokenCache: a token is kept for one login alone, in a file of its owner's, and used while it
 // is valid for a while.
 func TestTokenCache(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	cache := func(auth gophercloud.AuthOptions) *tokenCache {
-		t.Helper()
-		c, err := newTokenCache(auth)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+	dir := t.TempDir()
+	cache := func(auth gophercloud.AuthOptions) *tokenCache { return newTokenCache(dir, auth) }
 	auth := func(project string) gophercloud.AuthOptions {
 		return gophercloud.AuthOptions{IdentityEndpoint: "http://127.0.0.1:5000/v3", Username: "admin", Password: "one", Scope: &gophercloud.AuthScope{ProjectName: project}}
 	}

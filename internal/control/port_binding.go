@@ -128,6 +128,11 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 	return v
 }
 
+// PortStatus returns the status of a port.
+func (s *Service) PortStatus(r records.Reader, p *neutron.Port) string {
+	return s.portView(r, p).Status
+}
+
 // lacksHost reports whether a port that is not bound should be.
 func lacksHost(r records.Reader, p *neutron.Port) bool {
 	if p.SubportVLAN != 0 {

@@ -65,21 +65,9 @@ func (t *target) setRoutes(w *wiring, result *Result) error {
 		if err := t.net.SetRoute(r); err != nil {
 			return err
 		}
-		result.Routes = append(result.Routes, routeText(r))
+		result.Routes = append(result.Routes, Route{r.Dst, r.Gateway})
 	}
 	return nil
-}
-
-// routeText returns a route in the words of `ip route`.
-func routeText(r hostnet.Route) string {
-	text := r.Dst.String()
-	if r.Dst.Bits() == 0 {
-		text = "default"
-	}
-	if r.Gateway.IsValid() {
-		text += " via " + r.Gateway.String()
-	}
-	return text
 }
 
 // connectTap makes the persistent tap, unless it is there. It keeps a MAC address of its own: that

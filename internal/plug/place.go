@@ -17,6 +17,8 @@ type Place struct {
 	Interface string `json:"interface,omitempty"` // in the namespace
 	// Inode is the kernel's number of the namespace.
 	Inode uint64 `json:"inode,omitempty"`
+	// Attachment names it for a container runtime; nil: it was plugged by hand.
+	Attachment *Attachment `json:"attachment,omitempty"`
 }
 
 func (at Place) String() string {
@@ -48,6 +50,14 @@ func (at Place) openNamespace() (*hostnet.Namespace, error) {
 		return nil, fmt.Errorf("there is no process %d", at.PID)
 	}
 	return nil, fmt.Errorf("there is no network namespace %s: make it with `ip netns add %[1]s`", at.Netns)
+}
+
+// device returns the name of a port's interface on the host.
+func (at Place) device(p *port) string {
+	if at.Attachment != nil {
+		return at.Attachment.Device()
+	}
+	return p.device()
 }
 
 // current reports whether what names the namespace still names the same one.

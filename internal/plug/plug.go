@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"heddle/internal/cloud"
@@ -32,18 +33,40 @@ type Plugger struct {
 
 // Result describes a plugged port.
 type Result struct {
-	PortID     string   `json:"port_id"`
-	Name       string   `json:"name"`
-	Host       string   `json:"host"`
-	Device     string   `json:"device"` // the interface on the host
-	Place      Place    `json:"place"`
-	MACAddress string   `json:"mac_address"`
-	MTU        int      `json:"mtu"`
-	Addresses  []string `json:"addresses"` // of the port; on a tap the machine sets them
-	Routes     []string `json:"routes"`
-	Status     string   `json:"status"`
-	Notes      []string `json:"notes"` // what was left as it is, and why
+	PortID      string         `json:"port_id"`
+	Name        string         `json:"name"`
+	Host        string         `json:"host"`
+	Device      string         `json:"device"` // the interface on the host
+	Place       Place          `json:"place"`
+	MACAddress  string         `json:"mac_address"`
+	MTU         int            `json:"mtu"`
+	Addresses   []netip.Prefix `json:"addresses"` // of the port; on a tap the machine sets them
+	Routes      []Route        `json:"routes"`
+	Nameservers []string       `json:"nameservers"` // of the port's subnets
+	Status      string         `json:"status"`
+	Notes       []string       `json:"notes"` // what was left as it is, and why
 }
+
+// Route is a route by a port's interface.
+type Route struct {
+	Destination netip.Prefix
+	Gateway     netip.Addr // invalid: on the link itself
+}
+
+// String returns the route in the words of `ip route`.
+func (r Route) String() string {
+	text := r.Destination.String()
+	if r.Destination.Bits() == 0 {
+		text = "default"
+	}
+	if r.Gateway.IsValid() {
+		text += " via " + r.Gateway.String()
+	}
+	return text
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (r Route) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // Plug gives a port, by id or name, an interface at a place and binds it to the host. A port that
 // is there already gets what it lacks. On failure the host and the port are as before.
@@ -115,7 +138,7 @@ func (p *Plugger) begin(port *port, t *target) (*record, error) {
 		}
 		r.Complete = r.Complete && there
 	}
-	device := port.device()
+	device := t.place.device(port)
 	if r == nil {
 		if _, err := p.Net.Link(device); err == nil {
 			return nil, fmt.Errorf("interface %s exists on this host, and heddle plug did not make it: the port has its workload already, or delete it with `ip link delete %[1]s`", device)
@@ -148,10 +171,7 @@ func (p *Plugger) isThere(r *record) (bool, error) {
 func (p *Plugger) finish(ctx context.Context, port *port, w *wiring, t *target, r *record) (*Result, error) {
 	result := &Result{
 		PortID: port.ID, Name: port.Name, Host: p.Host, Device: r.Device, Place: t.place, MACAddress: port.MACAddress,
-		MTU: w.mtu, Addresses: []string{}, Routes: []string{}, Notes: []string{},
-	}
-	for _, a := range w.addresses {
-		result.Addresses = append(result.Addresses, a.String())
+		MTU: w.mtu, Addresses: append([]netip.Prefix{}, w.addresses...), Routes: []Route{}, Nameservers: append([]string{}, w.nameservers...), Notes: []string{},
 	}
 	if err := t.connect(p.Net, r, w, result); err != nil {
 		return nil, err
@@ -159,7 +179,7 @@ func (p *Plugger) finish(ctx context.Context, port *port, w *wiring, t *target, 
 	if err := p.writeResolver(r, w, result); err != nil {
 		return nil, err
 	}
-	if err := p.bind(ctx, port, r.Device); err != nil {
+	if err := p.bind(ctx, port, r); err != nil {
 		return nil, err
 	}
 	status, err := p.await(ctx, port.ID, r.Device)

@@ -18,7 +18,9 @@ import (
 const (
 	statusActive  = "ACTIVE"
 	bindingFailed = "binding_failed"
-	// pollInterval is the pause between two looks at a port's status.
+	// firstPoll and pollInterval are the first pause between two looks at a port's status, and the
+	// longest: each is twice the one before.
+	firstPoll    = 5 * time.Millisecond
 	pollInterval = 100 * time.Millisecond
 )
 
@@ -115,15 +117,15 @@ func (p *Plugger) agents(ctx context.Context) ([]agent, error) {
 }
 
 // bind binds a port to an interface of this host.
-func (p *Plugger) bind(ctx context.Context, port *port, device string) error {
-	if port.host() == p.Host && port.Profile[interfaceName] == device {
+func (p *Plugger) bind(ctx context.Context, port *port, r *record) error {
+	if port.host() == p.Host && port.Profile[interfaceName] == r.Device {
 		return nil
 	}
 	profile := maps.Clone(port.Profile)
 	if profile == nil {
 		profile = map[string]any{}
 	}
-	profile[interfaceName] = device
+	profile[interfaceName] = r.Device
 	return p.setBinding(ctx, port.ID, binding{p.Host, profile})
 }
 
@@ -143,9 +145,7 @@ func (p *Plugger) setBinding(ctx context.Context, id string, b binding) error {
 func (p *Plugger) await(ctx context.Context, id, device string) (status string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, p.Wait)
 	defer cancel()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
+	for pause := firstPoll; ; pause = min(2*pause, pollInterval) {
 		var now port
 		if err := p.API.Get(ctx, cloud.Port, id, &now); err != nil {
 			return "", err
@@ -154,23 +154,28 @@ func (p *Plugger) await(ctx context.Context, id, device string) (status string, 
 			return now.Status, nil
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-waiting.Done():
 			if ctx.Err() != nil {
 				return "", fmt.Errorf("interrupted while port %s was %s", &now, now.Status)
 			}
-			return "", p.diagnose(ctx, &now, device)
+			return "", p.diagnose(ctx, &now, device, fmt.Sprintf(" after %s", p.Wait))
 		}
 	}
 }
 
-// diagnose returns an error that says what a port that is not ACTIVE lacks.
-func (p *Plugger) diagnose(ctx context.Context, port *port, device string) error {
+// NotServedError is the error of a port that is not ACTIVE, with the reason.
+type NotServedError struct{ Text string }
+
+func (e *NotServedError) Error() string { return e.Text }
+
+// diagnose returns an error that says what a port that is not ACTIVE lacks, or lacked at a time.
+func (p *Plugger) diagnose(ctx context.Context, port *port, device, when string) error {
 	reason, err := p.reason(ctx, port, device)
 	if err != nil {
 		reason = err.Error()
 	}
-	return fmt.Errorf("port %s is %s after %s: %s", port, port.Status, p.Wait, reason)
+	return &NotServedError{fmt.Sprintf("port %s is %s%s: %s", port, port.Status, when, reason)}
 }
 
 func (p *Plugger) reason(ctx context.Context, port *port, device string) (string, error) {

@@ -73,6 +73,7 @@ func TestContents(t *testing.T) {
 		"./usr/bin/heddle": "-rwxr-xr-x",
 		"./usr/lib/heddle/bin/xe -> ../../../bin/heddle":                "lrwxrwxrwx",
 		"./usr/lib/heddle/bin/calico-dhcp-agent -> ../../../bin/heddle": "lrwxrwxrwx",
+		"./usr/lib/heddle/bin/heddle-cni -> ../../../bin/heddle":        "lrwxrwxrwx",
 		"./lib/systemd/system/heddle.service":                           "-rw-r--r--",
 		"./lib/systemd/system/heddle.socket":                            "-rw-r--r--",
 		"./lib/systemd/system/heddle-agent.service":                     "-rw-r--r--",

@@ -16,7 +16,7 @@ import (
 func (r *release) stage(tree, binary string) error {
 	s := &stage{tree: tree}
 	s.copy(binary, "usr/bin/heddle", 0o755)
-	for _, name := range []string{"xe", "calico-dhcp-agent"} { // not on PATH: other packages have these names
+	for _, name := range []string{"xe", "calico-dhcp-agent", "heddle-cni"} { // not on PATH: other packages have these names, or runtimes call them
 		s.link("../../../bin/heddle", "usr/lib/heddle/bin/"+name)
 	}
 	r.stageUnits(s)

@@ -51,6 +51,7 @@ const (
 	XenPrefix           = "/heddle/xen/"
 	ContainersPrefix    = "/heddle/containers/"
 	DNSPrefix           = "/heddle/dns/"
+	NovaPrefix          = "/heddle/nova/"
 	CalicoPrefix        = "/calico/"
 )
 
