@@ -350,7 +350,7 @@ func TestCNI(t *testing.T) {
 // BenchmarkCNIAdd measures ADD, from the start of the process to its end, of 100 containers one
 // after another.
 func BenchmarkCNIAdd(b *testing.B) {
-	s := &cniSite{plugSite: newPlugSite(b)}
+	s := &cniSite{plugSite: newPlugSite(b), plugins: b.TempDir()}
 	s.api.unlimited(b)
 	conf := s.config(b, "1.0.0", nil)
 	var all []time.Duration

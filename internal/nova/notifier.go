@@ -183,7 +183,7 @@ func (n *Notifier) lead(ctx context.Context, term int64) error {
 	n.log.Info("notifying Nova of ports")
 	n.note(func(f *figures) { f.notifying = true })
 	n.Recheck()
-	r := &round{Notifier: n, ledger: l, rejected: map[string]time.Time{}}
+	r := &round{Notifier: n, ledger: l, left: map[string]bool{}, rejected: map[string]time.Time{}}
 	backoff := task.Backoff{Least: leastPause, Most: mostPause}
 	wake, retry := n.wake, (<-chan time.Time)(nil)
 	for {
@@ -192,17 +192,23 @@ func (n *Notifier) lead(ctx context.Context, term int64) error {
 			return ctx.Err()
 		case <-wake:
 		case <-retry:
+			retry = nil
+			r.markLeft()
 		}
-		again, err := r.pass(ctx)
+		answered, err := r.pass(ctx)
 		if err != nil {
 			return err
 		}
-		// While Nova does not answer, changes alone do not have it asked again.
-		wake, retry = n.wake, nil
-		if again {
-			wake, retry = nil, time.After(backoff.Next())
-		} else {
+		wake = n.wake
+		if !answered { // changes alone do not have Nova asked again
+			wake = nil
+		}
+		switch {
+		case len(r.left) == 0:
+			retry = nil
 			backoff.Reset()
+		case retry == nil:
+			retry = time.After(backoff.Next())
 		}
 	}
 }
@@ -211,7 +217,16 @@ func (n *Notifier) lead(ctx context.Context, term int64) error {
 type round struct {
 	*Notifier
 	ledger   *ledger
+	left     map[string]bool      // ports with events that Nova has not taken
 	rejected map[string]time.Time // since when Nova has no host for the servers of ports
+}
+
+// markLeft marks the ports with events that Nova has not taken.
+func (r *round) markLeft() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.marked, r.left)
+	clear(r.left)
 }
 
 // step holds the events to send about a port.
@@ -221,34 +236,39 @@ type step struct {
 	now    *reported // what Nova knows afterwards; nil: nothing
 }
 
-// pass notifies Nova of all marked ports, and reports whether some are left to try again. Its error
-// is the store's.
-func (r *round) pass(ctx context.Context) (again bool, err error) {
+// pass notifies Nova of all marked ports, and reports whether Nova has answered. Its error is the
+// store's.
+func (r *round) pass(ctx context.Context) (answered bool, err error) {
 	steps, err := r.steps(ctx)
 	if err != nil {
 		return false, err
 	}
-	var left []string
+	answered = true
 	for part := range slices.Chunk(steps, batch) {
-		after, rejected, failed := r.send(ctx, part)
-		if failed != nil {
-			if ctx.Err() != nil {
-				return false, ctx.Err()
-			}
-			r.log.Warn("cannot notify Nova", "err", failed)
-			for _, s := range part {
-				left = append(left, s.port)
-			}
+		for _, s := range part {
+			r.left[s.port] = true
+		}
+		if !answered {
 			continue
 		}
-		left = append(left, rejected...)
+		after, failed := r.send(ctx, part)
+		switch {
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case failed != nil:
+			r.log.Warn("cannot notify Nova", "err", failed)
+			answered = false
+			continue
+		}
 		if err := r.ledger.put(ctx, after); err != nil {
 			return false, err
 		}
+		for port := range after {
+			delete(r.left, port)
+		}
 	}
-	r.note(func(f *figures) { f.waiting = len(left) })
-	r.mark(left...)
-	return len(left) > 0, nil
+	r.note(func(f *figures) { f.waiting = len(r.left) })
+	return answered, nil
 }
 
 // steps returns the steps of the marked ports, and unmarks them.
@@ -260,6 +280,9 @@ func (r *round) steps(ctx context.Context) ([]step, error) {
 	snap, err := r.opts.Objects.Fresh(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for id := range marked {
+		delete(r.left, id)
 	}
 	reader := records.Over(snap)
 	if all {
@@ -296,9 +319,9 @@ func (r *round) step(reader records.Reader, id string) (s step, changed bool) {
 	return step{id, eventsBetween(id, before, now), now}, true
 }
 
-// send sends the events of some ports. It returns what is reported afterwards, and the ports whose
-// events must be sent again.
-func (r *round) send(ctx context.Context, steps []step) (after map[string]*reported, again []string, err error) {
+// send sends the events of some ports. It returns what is reported afterwards, without the ports
+// whose events must be sent again.
+func (r *round) send(ctx context.Context, steps []step) (after map[string]*reported, err error) {
 	var events []Event
 	for _, s := range steps {
 		events = append(events, s.events...)
@@ -306,7 +329,7 @@ func (r *round) send(ctx context.Context, steps []step) (after map[string]*repor
 	var codes []int
 	if len(events) > 0 {
 		if codes, err = r.opts.Client.Send(ctx, events); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	after = map[string]*reported{}
@@ -314,13 +337,12 @@ func (r *round) send(ctx context.Context, steps []step) (after map[string]*repor
 		own := codes[:len(s.events)]
 		codes = codes[len(s.events):]
 		if r.refused(s, own) {
-			again = append(again, s.port)
 			continue
 		}
 		delete(r.rejected, s.port)
 		after[s.port] = s.now
 	}
-	return after, again, nil
+	return after, nil
 }
 
 // refused takes Nova's codes for the events of a port, and reports whether to send them again: of a

@@ -122,10 +122,10 @@ func (w *world) port(id, server, owner string, last byte) {
 }
 
 // notifier starts one over a replica of its own, and returns a function that stops it.
-func (w *world) notifier() (n *Notifier, stop func()) {
+func (w *world) notifier(keepTrying time.Duration) (n *Notifier, stop func()) {
 	w.t.Helper()
 	rep := replica.New(w.st, replica.Options{Watch: schema.Root}, schema.All()...)
-	n = New(Options{Store: w.st, Objects: rep, Client: w, Log: slog.New(slog.DiscardHandler), KeepTrying: time.Nanosecond,
+	n = New(Options{Store: w.st, Objects: rep, Client: w, Log: slog.New(slog.DiscardHandler), KeepTrying: keepTrying,
 		Status: func(_ records.Reader, p *neutron.Port) string {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -183,9 +183,9 @@ func TestNotifier(t *testing.T) {
 	w.port("mine", "my-machine", "compute:me", 3)
 	w.port("router", aServer(3), "network:dhcp", 4)
 	w.set(func() { w.up["a"], w.up["mine"], w.up["router"] = true, true, true })
-	first, stopFirst := w.notifier()
+	first, stopFirst := w.notifier(time.Hour)
 	w.wait(vifPlugged + " a")
-	second, stopSecond := w.notifier()
+	second, stopSecond := w.notifier(time.Hour)
 
 	w.forget()
 	w.set(func() { w.up["b"] = true })
@@ -221,7 +221,7 @@ func TestNotifier(t *testing.T) {
 	stopSecond()
 	w.forget()
 	w.set(func() { w.up["b"], w.up["d"] = false, true })
-	w.notifier()
+	w.notifier(time.Hour)
 	w.wait(vifUnplugged+" b", vifPlugged+" d")
 }
 
@@ -250,7 +250,7 @@ func TestNovaRefuses(t *testing.T) {
 	w.port("a", aServer(1), "compute:nova", 1)
 	w.port("gone", aServer(2), "compute:nova", 2)
 	w.port("early", aServer(3), "compute:nova", 3)
-	n, _ := w.notifier()
+	n, stop := w.notifier(time.Hour)
 	waiting := func() int {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -259,9 +259,19 @@ func TestNovaRefuses(t *testing.T) {
 	within(t, func() bool { return waiting() == 3 })
 	w.set(func() { w.away = false })
 	w.wait(vifPlugged + " a")
-	within(t, func() bool { return waiting() == 0 }) // given up, after it was tried twice
-	kvs, _, err := w.st.List(t.Context(), reportedPrefix)
-	if err != nil || len(kvs) != 3 {
-		t.Errorf("%d ports are noted, want 3: %v", len(kvs), err)
-	}
+	within(t, func() bool { return waiting() == 1 })
+	w.forget()
+	w.set(func() { w.up["other"] = true })
+	w.port("other", aServer(4), "compute:nova", 4)
+	w.wait(vifPlugged + " other") // while one waits
+	stop()
+
+	n, _ = w.notifier(time.Nanosecond)
+	within(t, func() bool { // given up, after it was tried twice
+		kvs, _, err := w.st.List(t.Context(), reportedPrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(kvs) == 4 && waiting() == 0
+	})
 }
