@@ -333,6 +333,7 @@ func TestCNI(t *testing.T) {
 			s.untouched(t)
 		}
 		s.mustFail(t, 999, "is the host's own", "ADD", "one", s.ctl, conf)
+		s.mustFail(t, 8, "no such file or directory", "ADD", "one", nil, conf, "CNI_NETNS=/run/netns/nowhere")
 		s.mustFail(t, 1, "incompatible CNI versions", "ADD", "one", c1, s.config(t, "0.2.0", nil))
 		s.mustFail(t, 4, "CNI_CONTAINERID", "ADD", "", c1, conf)
 		s.untouched(t)

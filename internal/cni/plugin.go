@@ -11,6 +11,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -64,8 +65,6 @@ func coded(err error) error {
 		return types.NewError(codeRefused, err.Error(), "")
 	case errors.As(err, &refused), errors.As(err, &notServed), errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
 		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
-	case errors.Is(err, hostnet.ErrNotFound):
-		return types.NewError(types.ErrUnknownContainer, err.Error(), "")
 	}
 	return types.NewError(types.ErrInternal, err.Error(), "")
 }
@@ -118,6 +117,9 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if c.PrevResult != nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, "heddle-cni makes the interface: put it before the other plug-ins of the list", "")
 	}
+	if _, err := os.Stat(args.Netns); err != nil {
+		return types.NewError(types.ErrInvalidNetNS, "network namespace of the container: "+err.Error(), "")
+	}
 	p, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -125,7 +127,7 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	defer p.Net.Close()
 	alone, err := c.attachment(args).Claim()
 	if err != nil {
-		return err
+		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 	}
 	defer alone.Close()
 	id := c.Port
