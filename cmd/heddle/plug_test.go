@@ -266,6 +266,8 @@ func TestPlugRefuses(t *testing.T) {
 	}
 	s.refuse(t, "its admin_state_up is false", twins[1].ID, "--netns", vm.Name, "--interface", "net0", "--wait", "1ms")
 	s.clean(t, twins[1])
+	s.refuse(t, "no agent runs on this host: `systemctl start heddle-agent`", "vm", "--tap")
+	s.clean(t, port)
 }
 
 // TestPlugRouted: namespaces on a routed network reach each other through a policy agent.
@@ -297,17 +299,22 @@ func TestPlugRouted(t *testing.T) {
 	succeed(t, s.ctl, s.args("unplug", "vm2")...)
 }
 
-// TestPlugTap: a persistent tap is made with the MTU of the network, and its port is served.
+// TestPlugTap: a persistent tap is made with the MTU of the network. Its port is DOWN until a
+// machine opens it.
 func TestPlugTap(t *testing.T) {
 	t.Parallel()
 	s := newPlugSite(t)
 	port := s.newPort(t, "guest", 11)
 	tap := s.plug(t, "guest", "--tap")
 	has(t, ip(t, s.ctl, "-o", "-d", "link", "show", tap.Device), "tun type tap", "persist on", "mtu 1400")
-	if tap.Status != "ACTIVE" || tap.Device != "tap"+port.ID[:11] {
+	if tap.Status != "DOWN" || tap.Device != "tap"+port.ID[:11] {
 		t.Errorf("plug says %+v", tap)
 	}
-	s.plug(t, "guest", "--tap")
+	has(t, strings.Join(tap.Notes, "\n"), "DOWN until a machine opens the tap")
+	again := s.plug(t, "guest", "--tap")
+	if again.Device != tap.Device {
+		t.Errorf("the second time: %+v", again)
+	}
 	succeed(t, s.ctl, s.args("unplug", port.ID)...)
 	s.clean(t, port)
 }

@@ -267,6 +267,7 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis co
 	}
 	s.tasks = append(s.tasks, newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.statuses,
 		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewMoves(s.control, s.replica, s.log.With("part", "moves")),
+		control.NewArrivals(s.control, s.replica, s.log.With("part", "arrivals")),
 		control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
 		control.NewDomains(s.control, s.replica, s.log.With("part", "domains")),
 		control.NewNetworkSharing(s.control, s.replica, s.log.With("part", "network sharing")),

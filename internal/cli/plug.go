@@ -69,7 +69,7 @@ With --netns or --pid it makes a veth pair: the end in the namespace gets the po
 the routes of its subnets; routes by other interfaces to the same destinations stay. If the subnets have name servers and the namespace has a name without
 /etc/netns/NAME/resolv.conf, that file is written, and "ip netns exec" uses it. With --tap it makes a persistent tap for a virtual
 machine, which must have the port's MAC address.
-Then it binds the port to this host and waits until it is ACTIVE. On failure everything is as before. To plug a port again where it is
+Then it binds the port to this host and waits until it is ACTIVE; that of a tap is when a machine opens it, which is not waited for. On failure everything is as before. To plug a port again where it is
 gives it what it lacks; to plug it elsewhere, unplug it first.`,
 		Args: cobra.ExactArgs(1),
 	}

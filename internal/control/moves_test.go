@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 
 	"heddle/internal/api/apitest"
@@ -12,6 +13,7 @@ import (
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 )
 
@@ -54,6 +56,18 @@ func (m moving) serve(host string, serves bool) {
 		}
 		return schema.PortStates.Delete(tx, schema.PortStates.ID(state))
 	})
+}
+
+// bind makes an inactive binding of the port to a host.
+func (m moving) bind(host string) {
+	m.t.Helper()
+	v, err := parse(m.admin, neutron.PortBindings, neutron.Create, `{"host":"`+host+`"}`)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if _, err := m.PortBindings(m.id).Create(m.t.Context(), m.admin, []neutron.Values{v}); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // is checks where a port is bound and which host serves it, on which interface.
@@ -156,24 +170,14 @@ func TestActivateBinding(t *testing.T) {
 	m := newMoving(t)
 	m.update(m.id, `{"device_owner":"compute:nova"}`)
 	ops := m.PortBindings(m.id)
-	bind := func(host string) {
-		t.Helper()
-		v, err := parse(m.admin, neutron.PortBindings, neutron.Create, `{"host":"`+host+`"}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ops.Create(t.Context(), m.admin, []neutron.Values{v}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	activate := func(host string) {
 		t.Helper()
 		if _, err := ops.Activate(t.Context(), m.admin, host); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bind("h2")
-	bind("h3")
+	m.bind("h2")
+	m.bind("h3")
 	m.is("bound to h1, h2 and h3", "id-h1", "", "")
 	activate("h2")
 	m.is("activated on h2", "id-h2", "id-h1", m.tap)
@@ -196,5 +200,58 @@ func TestActivateBinding(t *testing.T) {
 	m.is("h3 has gone", "id-h2", "", "")
 	if err := m.Ports().Delete(t.Context(), m.admin, m.id, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestArrival: a binding becomes active when its host reports the machine, unless the port has just
+// left that host.
+func TestArrival(t *testing.T) {
+	t.Parallel()
+	f := followWith(t, store.NewMemory(), func(s *control.Service, r *replica.Replica, log *slog.Logger) task.Task {
+		return control.NewArrivals(s, r, log)
+	})
+	f.hosts("h1", "h2", "h3")
+	m := moving{following: f, id: f.portsOn(f.network(`{}`).ID, "h1", 1)[0]}
+	m.tap = "tap" + m.id[:11]
+	m.update(m.id, `{"device_owner":"compute:nova"}`)
+	m.bind("h2")
+	report := func(host string, arrived bool) {
+		t.Helper()
+		a := &topology.PortArrival{PortID: m.id, HostID: "id-" + host}
+		m.edit(func(tx *records.Tx) error {
+			if arrived {
+				return schema.PortArrivals.Put(tx, a)
+			}
+			return schema.PortArrivals.Delete(tx, schema.PortArrivals.ID(a))
+		})
+	}
+	boundTo := func(host string) {
+		t.Helper()
+		m.until("the port to be bound to "+host, func(r records.Reader) bool {
+			p, err := schema.Ports.Get(r, m.id)
+			return err == nil && p.BoundHostID == "id-"+host
+		})
+	}
+	standbys := func(want ...topology.Standby) {
+		t.Helper()
+		if got := m.bundle("port", m.id).Ports[0].Standbys; !slices.Equal(got, want) {
+			t.Errorf("standbys %v, want %v", got, want)
+		}
+	}
+	standbys(topology.Standby{HostID: "id-h2", InterfaceName: m.tap})
+	report("h3", true) // has no binding
+	report("h2", true)
+	boundTo("h2")
+	standbys() // none on h1, which the machine has left
+	report("h2", false)
+	report("h1", true)
+	m.bind("h3") // h3's report is older, and is looked at again when it comes again
+	standbys(topology.Standby{HostID: "id-h3", InterfaceName: m.tap})
+	report("h3", false)
+	report("h3", true)
+	boundTo("h3")
+	v, err := m.PortBindings(m.id).Show(t.Context(), m.admin, "h1")
+	if err != nil || v.Status != "INACTIVE" {
+		t.Errorf("the binding to the first host: %+v, %v", v, err)
 	}
 }

@@ -205,8 +205,11 @@ func (b portBindings) create(ctx context.Context, c neutron.Caller, vs []neutron
 		if err := neutron.CheckList("bindings", len(p.OtherBindings)+1); err != nil {
 			return nil, err
 		}
+		if err := b.resolve(o, p, &made); err != nil {
+			return nil, err
+		}
 		p.OtherBindings = append(p.OtherBindings, made)
-		return func() *neutron.PortBindingView { return b.inactive(o.tx, p, made) }, b.checkBindable(o, p, made)
+		return func() *neutron.PortBindingView { return b.inactive(o.tx, p, made) }, nil
 	})
 	return []*neutron.PortBindingView{v}, err
 }
@@ -243,8 +246,11 @@ func (b portBindings) update(ctx context.Context, c neutron.Caller, host string,
 			return b.setActive(o, p, changed)
 		}
 		changed.Deactivated = false
+		if err := b.resolve(o, p, &changed); err != nil {
+			return nil, err
+		}
 		p.OtherBindings[i] = changed
-		return func() *neutron.PortBindingView { return b.inactive(o.tx, p, changed) }, b.checkBindable(o, p, changed)
+		return func() *neutron.PortBindingView { return b.inactive(o.tx, p, changed) }, nil
 	})
 }
 
@@ -276,22 +282,27 @@ func (b portBindings) activate(ctx context.Context, c neutron.Caller, host strin
 		if i < 0 {
 			return nil, conflict("PortBindingAlreadyActive", "Binding for port %s on host %s is already active.", b.id, host)
 		}
-		chosen, before := p.OtherBindings[i], activeBinding(p)
-		p.OtherBindings = slices.Delete(p.OtherBindings, i, i+1)
-		if before.HostID != "" {
-			if before.Profile == nil {
-				before.Profile = map[string]any{}
-			}
-			before.Deactivated = true
-			p.OtherBindings = append(p.OtherBindings, before)
-		}
-		return b.setActive(o, p, chosen)
+		return b.exchange(o, p, i)
 	})
+}
+
+// exchange makes one of the inactive bindings the active one, and that inactive.
+func (b portBindings) exchange(o *operation, p *neutron.Port, i int) (func() *neutron.PortBindingView, error) {
+	chosen, before := p.OtherBindings[i], activeBinding(p)
+	p.OtherBindings = slices.Delete(p.OtherBindings, i, i+1)
+	if before.HostID != "" {
+		if before.Profile == nil {
+			before.Profile = map[string]any{}
+		}
+		before.Deactivated = true
+		p.OtherBindings = append(p.OtherBindings, before)
+	}
+	return b.setActive(o, p, chosen)
 }
 
 // setActive binds the port as a binding says.
 func (b portBindings) setActive(o *operation, p *neutron.Port, to neutron.PortBinding) (func() *neutron.PortBindingView, error) {
-	if err := b.checkBindable(o, p, to); err != nil {
+	if err := b.resolve(o, p, &to); err != nil {
 		return nil, err
 	}
 	before := p.HostID
@@ -299,14 +310,15 @@ func (b portBindings) setActive(o *operation, p *neutron.Port, to neutron.PortBi
 	return func() *neutron.PortBindingView { return b.active(o.tx, p) }, errors.Join(portEdit{o, p, nil}.settleSegment(before), o.settleHost(p))
 }
 
-// checkBindable returns an error unless the port can be bound as a binding says: its host has
-// joined, and no other port has the interface there.
-func (b portBindings) checkBindable(o *operation, p *neutron.Port, as neutron.PortBinding) error {
+// resolve finds the host of a binding. It is an error unless the port can be bound as the binding
+// says: the host has joined, and no other port has the interface there.
+func (b portBindings) resolve(o *operation, p *neutron.Port, as *neutron.PortBinding) error {
 	h, err := schema.HostByName(o.tx, as.HostID)
 	if err != nil {
 		return conflict("PortBindingError", "Binding for port %s on host %s could not be created or updated: "+
 			"no host has joined under this name, see heddle host list.", b.id, as.HostID)
 	}
+	as.BoundHostID = h.ID
 	bound := *p
 	bound.HostID, bound.Profile = as.HostID, as.Profile
 	name := translate.InterfaceName(&bound)

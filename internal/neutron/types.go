@@ -190,9 +190,11 @@ type Port struct {
 // PortBinding is an inactive binding of a port to a host. The attributes of the active one are the
 // port's own.
 type PortBinding struct {
-	HostID   string         `json:"host"` // the host's name
-	VNICType string         `json:"vnic_type"`
-	Profile  map[string]any `json:"profile"`
+	HostID string `json:"host"` // the host's name
+	// BoundHostID is the id of the host that HostID named when the binding was made.
+	BoundHostID string         `json:"heddle:bound_host_id,omitempty"`
+	VNICType    string         `json:"vnic_type"`
+	Profile     map[string]any `json:"profile"`
 	// Deactivated is set when another binding was activated in place of this one. Until a client
 	// updates it, it is answered as unbound.
 	Deactivated bool `json:"heddle:deactivated,omitempty"`

@@ -166,6 +166,7 @@ type Agent struct {
 	underlay    *underlay
 	keys        *hostKeys
 	attachments *attachments
+	arrivals    *arrivals
 	physical    *physical
 	replica     *replica.Replica
 	presence    *presence.Presence
@@ -290,7 +291,8 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.attachments.reconciler = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
 		Equal: func(x, y attachment) bool { return x == y }, Parallel: 8, Log: a.log})
 	a.engine.moves.kick = a.attachments.reconciler.Kick
-	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, loaded: make(chan struct{}), place: a.place,
+	a.arrivals = newArrivals(a.net, a.attachments, a.log)
+	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, arrivals: a.arrivals, loaded: make(chan struct{}), place: a.place,
 		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, place: a.place, changed: task.NewNotice()},
 		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world)}}
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
@@ -355,6 +357,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		g.Go(func() error { return a.underlay.Run(ctx, func() { close(ways) }) })
 	}
 	g.Go(func() error { return a.attachments.reconciler.Run(ctx) })
+	g.Go(func() error { return a.arrivals.Run(ctx) })
 	g.Go(func() error {
 		a.wayChanged()
 		return a.feed.registrar.Run(ctx)
@@ -480,6 +483,7 @@ func (a *Agent) linkChanged(e hostnet.Event) {
 		for _, id := range a.attachments.concerned(e.Link, e.Kind == hostnet.LinkGone) {
 			a.attachments.reconciler.Kick(id)
 		}
+		a.arrivals.linkChanged(e.Link)
 	case hostnet.Lost:
 		if a.metadata != nil {
 			a.metadata.gone.Give()
@@ -491,6 +495,7 @@ func (a *Agent) linkChanged(e hostnet.Event) {
 func (a *Agent) lookAtAll() {
 	a.physical.look()
 	a.attachments.reconciler.KickAll()
+	a.arrivals.reconciler.KickAll()
 }
 
 // Cleanup removes everything that an agent with these options has made in this host's kernel:

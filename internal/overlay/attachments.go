@@ -18,6 +18,7 @@ import (
 // attachment is the desired state of a port on this host.
 type attachment struct {
 	Interface string // "" while the port has none here any more
+	Network   string // of the port
 	TunnelKey uint32
 	Localnet  string // the network of a localnet port, "" of others
 	VLAN      uint16 // of a localnet port or a subport
@@ -72,9 +73,9 @@ func (a *attachments) Found(context.Context) (map[string]attachment, error) {
 			}
 			continue
 		}
-		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey, VLAN: p.VLAN, Trunk: p.Trunk, Limits: p.Limits}
+		att := attachment{Interface: p.Interface, Network: a.networkOf(p.Name), TunnelKey: p.TunnelKey, VLAN: p.VLAN, Trunk: p.Trunk, Limits: p.Limits}
 		if p.Localnet {
-			att.Localnet = a.localnet(p.Name)
+			att.Localnet = att.Network
 		}
 		if l, there := byName[p.Interface]; !there || l.Index != p.Index || a.changed(p.Name, l) {
 			att.Interface = ""
@@ -93,20 +94,8 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 		return a.forward(id, want)
 	}
 	link, err := a.net.Link(want.Interface)
-	if errors.Is(err, hostnet.ErrNotFound) && want.MovesTo != "" {
-		if a.isPlaced(id) {
-			a.engine.moves.soon(id) // nothing changes the state of its connections here any more
-		}
-		if err := a.forward(id, want); err != nil {
-			return err
-		}
-		return fmt.Errorf("interface %s: %w for it to come back or the port to be served elsewhere", want.Interface, reconcile.ErrWait)
-	}
 	if errors.Is(err, hostnet.ErrNotFound) {
-		if err := a.Delete(context.Background(), id); err != nil {
-			return err
-		}
-		return fmt.Errorf("interface %s: %w for it to appear", want.Interface, reconcile.ErrWait)
+		return a.missing(id, want, "it to appear")
 	}
 	if err != nil {
 		return err
@@ -117,16 +106,14 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if want.Localnet != "" {
 		return a.attachLocalnet(id, link, want)
 	}
+	if link, err = a.prepare(link, want); err != nil {
+		return err
+	}
+	if link.Kind == hostnet.Tap && !link.Running {
+		return a.missing(id, want, "a machine to open it")
+	}
 	if want.VLAN != 0 && !a.engine.dp.HasTrunk(link.Index) {
 		return fmt.Errorf("interface %s: %w for the parent of its trunk", want.Interface, reconcile.ErrWait)
-	}
-	if !link.Up {
-		if err := a.net.SetUp(link.Name, true); err != nil {
-			return err
-		}
-	}
-	if err := a.net.Silence(link.Name); err != nil {
-		return err
 	}
 	if !a.attachedTo(id, link) && !a.engine.moves.ready(id) {
 		return fmt.Errorf("interface %s: %w for the state of its connections", want.Interface, reconcile.ErrWait)
@@ -152,6 +139,47 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 		a.retryOthers(id, want.Interface)
 	}
 	return nil
+}
+
+// missing detaches a port that has no workload here: its interface is not there, or is a tap that
+// nothing has open. While the port moves away, frames go on to its next host.
+func (a *attachments) missing(id string, want attachment, awaited string) error {
+	if want.MovesTo == "" {
+		if err := a.Delete(context.Background(), id); err != nil {
+			return err
+		}
+		return fmt.Errorf("interface %s: %w for %s", want.Interface, reconcile.ErrWait, awaited)
+	}
+	if a.isPlaced(id) {
+		a.engine.moves.soon(id) // nothing changes the state of its connections here any more
+	}
+	if err := a.forward(id, want); err != nil {
+		return err
+	}
+	return fmt.Errorf("interface %s: %w for %s or the port to be served elsewhere", want.Interface, reconcile.ErrWait, awaited)
+}
+
+// prepare makes an interface ready for a workload's port, and returns it as it is then. A tap gets
+// the MTU of the port's network; the MTU of a veth belongs to who has made its two ends.
+func (a *attachments) prepare(link hostnet.Link, want attachment) (hostnet.Link, error) {
+	if !link.Up {
+		if err := a.net.SetUp(link.Name, true); err != nil {
+			return link, err
+		}
+	}
+	if err := a.net.Silence(link.Name); err != nil {
+		return link, err
+	}
+	if link.Kind != hostnet.Tap {
+		return link, nil
+	}
+	// A trunk's interface carries the frames of several networks.
+	if mtu := a.engine.networkMTU(want.Network); mtu != 0 && mtu != link.MTU && !want.Trunk && want.VLAN == 0 {
+		if err := a.net.SetMTU(link.Name, mtu); err != nil {
+			return link, err
+		}
+	}
+	return a.net.Link(link.Name)
 }
 
 // retryOthers tries the other ports on an interface again: subports that waited for their parent.
@@ -233,11 +261,11 @@ func (a *attachments) attached(p localPort, at placed) {
 	a.placed[p.id] = at
 }
 
-// localnet returns the network of a localnet port.
-func (a *attachments) localnet(id string) string {
+// networkOf returns the network of a port that is attached.
+func (a *attachments) networkOf(id string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.placed[id].att.Localnet
+	return a.placed[id].att.Network
 }
 
 // usable refuses interfaces that no workload or LAN is behind, above all, for a workload, the one
@@ -286,7 +314,7 @@ func (a *attachments) rebind(before, after []topology.Port, o *Options) {
 			a.reconciler.Want(id, attachment{VTEP: v})
 			continue
 		}
-		want := attachment{Interface: o.interfaceOf(p), TunnelKey: p.TunnelKey, VLAN: p.VlanID, Trunk: p.Trunk}
+		want := attachment{Interface: o.interfaceOf(p), Network: p.NetworkID, TunnelKey: p.TunnelKey, VLAN: p.VlanID, Trunk: p.Trunk}
 		if p.MovedFrom() == o.HostID {
 			want.MovesTo = p.HostID
 		}
@@ -345,5 +373,6 @@ func (a *attachments) changed(id string, l hostnet.Link) bool {
 
 // differs in what an attachment depends on.
 func differs(a, b hostnet.Link) bool {
-	return a.Index != b.Index || a.MTU != b.MTU || a.Elsewhere != b.Elsewhere || a.Name != b.Name
+	return a.Index != b.Index || a.MTU != b.MTU || a.Elsewhere != b.Elsewhere || a.Name != b.Name ||
+		a.Kind == hostnet.Tap && a.Running != b.Running
 }

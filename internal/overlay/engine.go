@@ -360,6 +360,14 @@ func (e *engine) reachNow(o *flow.Output) (datapath.Output, bool) {
 	return e.reach(o)
 }
 
+// networkMTU returns the MTU that the machines of a network are given, in bytes; 0 if it has no
+// subnet.
+func (e *engine) networkMTU(id string) int {
+	e.net.mu.RLock()
+	defer e.net.mu.RUnlock()
+	return e.net.world.InterfaceMTU(id)
+}
+
 func (e *engine) tunnelTo(host string) (datapath.Tunnel, bool) {
 	ip, ok := e.net.addressOf(host)
 	if !ok {

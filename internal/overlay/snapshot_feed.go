@@ -27,6 +27,7 @@ type feed struct {
 	opts        *Options
 	engine      *engine
 	attachments *attachments
+	arrivals    *arrivals
 	registrar   *registrar
 	place       *displacement
 	traces      *traces
@@ -42,6 +43,7 @@ type changes struct {
 	rebound        map[binding]bool
 	hosts          bool
 	place          bool // what tells which agent has this host's place
+	mtu            bool // the MTU of a network or of the underlay has changed
 }
 
 // changed applies a snapshot. All its changes are applied under one lock: no packet is decided in
@@ -81,6 +83,9 @@ func (f *feed) changed(u snapshot.Update) {
 	if x.hosts || first || u.Diverged() {
 		f.hostsChanged(u.Next)
 	}
+	if x.mtu && !first {
+		f.attachments.reconciler.KickAll() // taps have the MTU of their networks
+	}
 	if len(x.keyed) > 0 && !first {
 		f.keysChanged(u.Next, x.keyed)
 	}
@@ -89,6 +94,7 @@ func (f *feed) changed(u snapshot.Update) {
 	}
 	if first {
 		f.attachments.reconciler.Complete()
+		f.arrivals.reconciler.Complete()
 		close(f.loaded)
 	}
 }
@@ -97,12 +103,14 @@ func (f *feed) changed(u snapshot.Update) {
 // write lock.
 func (f *feed) applyTopology(u *snapshot.Update) changes {
 	net, x := f.engine.net, changes{rebound: map[binding]bool{}}
+	underlayMTU := net.world.UnderlayMTU()
 	for i := range u.Changed {
 		c := &u.Changed[i]
 		switch c.Source {
 		case schema.Bundles.Name():
 			net.bump(f.applyBundle(net.world, c))
 			bindings(c, x.rebound)
+			x.mtu = x.mtu || mtuChanged(c)
 		case schema.Hosts.Name(), schema.Underlays.Name():
 			x.hosts = true
 			x.place = x.place || c.ID == f.opts.HostID
@@ -130,7 +138,27 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			x.traces = append(x.traces, c)
 		}
 	}
+	x.mtu = x.mtu || net.world.UnderlayMTU() != underlayMTU
 	return x
+}
+
+// mtuChanged reports whether a change of a bundle gives a network another MTU.
+func mtuChanged(c *snapshot.Changed) bool {
+	return !slices.Equal(interfaceMTUs(c.Old), interfaceMTUs(c.New))
+}
+
+func interfaceMTUs(record any) (all []int) {
+	b, ok := record.(*schema.Bundle)
+	if !ok || b == nil {
+		return nil
+	}
+	for i := range b.Bundle.Dhcps {
+		all = append(all, b.Bundle.Dhcps[i].InterfaceMTU)
+	}
+	for i := range b.Bundle.DhcpV6s {
+		all = append(all, b.Bundle.DhcpV6s[i].InterfaceMTU)
+	}
+	return all
 }
 
 // applyRemote applies what servers have read in another VTEP's database. Records below another key
@@ -181,6 +209,7 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	f.engine.keys.senders.change(owner, &before, &after, f.opts.serves)
 	f.attachments.limitsChanged(before.Limits, after.Limits)
 	f.attachments.rebind(before.Ports, after.Ports, f.opts)
+	f.arrivals.rebind(before.Ports, after.Ports)
 	for _, l := range slices.Concat(before.Limits, after.Limits) {
 		f.engine.rates.changed(l.ID, w.Limits(l.ID))
 	}

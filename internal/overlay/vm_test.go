@@ -4,11 +4,14 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/store"
+	"heddle/internal/store/schema"
 	"heddle/internal/topology/packet"
 )
 
@@ -21,6 +24,7 @@ type vm struct {
 	head int // bytes in front of each frame: the virtio header, if the monitor asked for it
 	// replies are the frames for the machine that it does not answer itself.
 	replies chan []byte
+	done    chan struct{} // closed once it has ended
 }
 
 // openVM opens the tap of a port and answers pings.
@@ -52,10 +56,16 @@ func openVM(t *testing.T, m *machine, header bool) *vm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); v.run() }()
-	t.Cleanup(func() { v.tap.Close(); <-done })
+	v.done = make(chan struct{})
+	go func() { defer close(v.done); v.run() }()
+	t.Cleanup(v.close)
 	return v
+}
+
+// close closes the tap, unless it is closed.
+func (v *vm) close() {
+	v.tap.Close()
+	<-v.done
 }
 
 func (v *vm) run() {
@@ -119,7 +129,8 @@ func (v *vm) ask(what string, frame []byte, match func(*packet.Frame) bool) {
 	}
 }
 
-// TestTapOfAVirtualMachine: a tap is served like a veth, whoever opens it and however.
+// TestTapOfAVirtualMachine: a tap is served like a veth, whoever opens it and however, as long as
+// it is open, and has the MTU of its network.
 func TestTapOfAVirtualMachine(t *testing.T) {
 	t.Parallel()
 	for name, header := range map[string]bool{"plain": false, "virtio header": true} {
@@ -133,8 +144,12 @@ func TestTapOfAVirtualMachine(t *testing.T) {
 			m := n.port(l.hosts[0], g)
 			l.hosts[0].ns.MustIP(t, "tuntap add dev "+m.port.InterfaceName+" mode tap"+map[bool]string{true: " vnet_hdr"}[header])
 			m.bind()
-			m.served()
 			v := openVM(t, m, header)
+			m.served()
+			l.wait("the tap to have its network's MTU", func() bool {
+				link, err := m.host.ns.Output(t.Context(), "ip", "-o", "link", "show", m.port.InterfaceName)
+				return err == nil && strings.Contains(link, " mtu 1450 ")
+			})
 			for _, other := range []*machine{near, far} {
 				request := packet.Ethernet{Dst: packet.Broadcast, Src: v.mac, Type: packet.TypeARP}.Append(nil)
 				request = packet.ARP{Op: packet.ARPRequest, SHA: v.mac, SPA: v.ip, TPA: other.v4}.Append(request)
@@ -148,6 +163,15 @@ func TestTapOfAVirtualMachine(t *testing.T) {
 				if err := other.ping(v.ip, 3); err != nil {
 					t.Error(err)
 				}
+			}
+			key := schema.PortStates.Key(m.host.id + "/" + m.port.ID)
+			isDown := func() bool { _, err := l.st.Get(t.Context(), key); return errors.Is(err, store.ErrNotFound) }
+			v.close()
+			l.wait("the port of a closed tap to be down", isDown)
+			openVM(t, m, header)
+			m.served()
+			if err := near.ping(v.ip, 1); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -187,6 +187,9 @@ func (p *Plugger) finish(ctx context.Context, port *port, w *wiring, t *target, 
 		return nil, err
 	}
 	result.Status = status
+	if r.Place.Tap && status != statusActive {
+		result.Notes = append(result.Notes, "the port is "+status+" until a machine opens the tap")
+	}
 	r.Complete = true
 	return result, p.save(r)
 }

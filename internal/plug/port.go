@@ -3,6 +3,7 @@ package plug
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -141,7 +142,8 @@ func (p *Plugger) setBinding(ctx context.Context, id string, b binding) error {
 	return nil
 }
 
-// await waits until the port is ACTIVE, and returns its status.
+// await waits until the port is ACTIVE, and returns its status. That of a tap is DOWN until a
+// machine opens it: what else the port needs is looked at instead.
 func (p *Plugger) await(ctx context.Context, id, device string) (status string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, p.Wait)
 	defer cancel()
@@ -152,6 +154,9 @@ func (p *Plugger) await(ctx context.Context, id, device string) (status string, 
 		}
 		if now.Status == statusActive || p.Wait == 0 {
 			return now.Status, nil
+		}
+		if idle, err := p.isIdleTap(device); idle || err != nil {
+			return now.Status, errors.Join(err, p.checkObstacle(ctx, &now))
 		}
 		select {
 		case <-time.After(pause):
@@ -178,7 +183,31 @@ func (p *Plugger) diagnose(ctx context.Context, port *port, device, when string)
 	return &NotServedError{fmt.Sprintf("port %s is %s%s: %s", port, port.Status, when, reason)}
 }
 
+// isIdleTap reports whether an interface is a tap that no machine has open.
+func (p *Plugger) isIdleTap(device string) (bool, error) {
+	link, err := p.Net.Link(device)
+	return err == nil && link.Kind == hostnet.Tap && !link.Running, err
+}
+
+// checkObstacle returns an error if the port could not be ACTIVE whatever opened its tap.
+func (p *Plugger) checkObstacle(ctx context.Context, port *port) error {
+	obstacle, err := p.obstacle(ctx, port)
+	if err == nil && obstacle != "" {
+		err = fmt.Errorf("port %s is %s: %s", port, port.Status, obstacle)
+	}
+	return err
+}
+
 func (p *Plugger) reason(ctx context.Context, port *port, device string) (string, error) {
+	obstacle, err := p.obstacle(ctx, port)
+	if err != nil || obstacle != "" {
+		return obstacle, err
+	}
+	return fmt.Sprintf("the agent of host %s does not serve interface %s: is it this host's (--host), and what does its log say?", p.Host, device), nil
+}
+
+// obstacle returns why the port cannot be ACTIVE whatever its interface, or "".
+func (p *Plugger) obstacle(ctx context.Context, port *port) (string, error) {
 	runs, err := agentRuns()
 	if err != nil {
 		return "", err
@@ -198,7 +227,7 @@ func (p *Plugger) reason(ctx context.Context, port *port, device string) (string
 	case !alive:
 		return fmt.Sprintf("the agent of host %s is down: see its log, and `heddle host list`", p.Host), nil
 	}
-	return fmt.Sprintf("the agent of host %s does not serve interface %s: is it this host's (--host), and what does its log say?", p.Host, device), nil
+	return "", nil
 }
 
 // agentRuns reports whether an agent that serves ports runs in this network namespace.

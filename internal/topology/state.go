@@ -108,6 +108,14 @@ type PortState struct {
 	Since  time.Time `json:"since"`
 }
 
+// PortArrival reports that the machine of a port runs on a host that the port is not bound to yet:
+// the host has a standby interface for it, by which the machine has sent a frame.
+type PortArrival struct {
+	PortID string    `json:"portId"`
+	HostID string    `json:"hostId"`
+	Since  time.Time `json:"since"` // the frame came
+}
+
 // NATBlock is a host's claim to the ports Block*64 and on of a router's translated address. Of
 // several claims to one block the earliest counts, and of one host those to half of an address.
 type NATBlock struct {

@@ -76,7 +76,10 @@ type Port struct {
 	// PreviousInterface is the port's interface on the previous host, which serves the port until
 	// it is up on its host; then "".
 	PreviousInterface string `json:"previousInterface,omitempty"`
-	PeerID            string `json:"peerId,omitempty"`
+	// Standbys are the interfaces on other hosts that the port may move to, those of its inactive
+	// bindings: see PortArrival.
+	Standbys []Standby `json:"standbys,omitempty"`
+	PeerID   string    `json:"peerId,omitempty"`
 	// PhysicalNetwork makes it the network's localnet port: it is on every live host that carries
 	// that physical network, there with the tag VlanID, 0 for none (decision 0016).
 	PhysicalNetwork string `json:"physicalNetwork,omitempty"`
@@ -158,6 +161,22 @@ type Route struct {
 
 // Exterior reports whether the port is bound to an interface of a host.
 func (p *Port) Exterior() bool { return p.HostID != "" && p.InterfaceName != "" }
+
+// Standby is an interface on a host that a port may move to.
+type Standby struct {
+	HostID        string `json:"hostId"`
+	InterfaceName string `json:"interfaceName"`
+}
+
+// StandbyOn returns the interface on a host that the port may move to, or "".
+func (p *Port) StandbyOn(hostID string) string {
+	for _, s := range p.Standbys {
+		if s.HostID == hostID {
+			return s.InterfaceName
+		}
+	}
+	return ""
+}
 
 // MovedFrom returns the host that an exterior port has been moved from and whose part in that is
 // not over, or "": it hands over the state of connections, and forwards frames (decision 0017).

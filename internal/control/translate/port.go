@@ -58,7 +58,21 @@ func linked(p *neutron.Port) bool {
 func bind(port *topology.Port, p *neutron.Port) {
 	if p.BoundHostID != "" && p.InterfaceName != "" {
 		port.HostID, port.InterfaceName = p.BoundHostID, p.InterfaceName
+		port.Standbys = standbys(p)
 	}
+}
+
+// standbys returns the interfaces of the inactive bindings that may become active. One in whose
+// place another was activated may not: the machine has left that host.
+func standbys(p *neutron.Port) (all []topology.Standby) {
+	for _, o := range p.OtherBindings {
+		there := *p
+		there.Profile = o.Profile
+		if name := InterfaceName(&there); name != "" && o.BoundHostID != "" && !o.Deactivated {
+			all = append(all, topology.Standby{HostID: o.BoundHostID, InterfaceName: name})
+		}
+	}
+	return all
 }
 
 // seed adds the port's persistent MAC, ARP and ND entries (H5). The MAC of a remote machine is

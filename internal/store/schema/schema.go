@@ -346,6 +346,11 @@ var (
 		func(s *topology.PortState) string { return s.HostID + "/" + s.PortID },
 		records.Index("port", func(s *topology.PortState) []string { return []string{s.PortID} }))
 
+	// PortArrivals has the ports whose machines run on a host that they are to be bound to:
+	// "<host>/<port>".
+	PortArrivals = records.NewDerivedTable("port-arrival", StatePrefix+"*/arrivals/",
+		func(a *topology.PortArrival) string { return a.HostID + "/" + a.PortID })
+
 	// LearnedMACs are "<host>/<network>/<vlan>/<mac>".
 	LearnedMACs = records.NewDerivedTable("learned-mac", StatePrefix+"*/macs/",
 		func(m *topology.LearnedMAC) string {
@@ -451,6 +456,6 @@ func All() []snapshot.Table {
 		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes, GatewayStates,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,
 		Quotas, PendingWorks, Bundles, ContainerBindings, Servers, Hosts, Underlays, Agents, TunnelZones,
-		HostStates, PoolHosts, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
+		HostStates, PoolHosts, TunnelKeys, PortStates, PortArrivals, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
 	}
 }

@@ -191,6 +191,7 @@ func TestStateKeys(t *testing.T) {
 		"/heddle/secrets/h/bgp/r":                    schema.BGPPasswords.KeyOf(&topology.BgpPasswords{HostID: "h", RouterID: "r"}),
 		"/heddle/state/h/alive":                      schema.HostStates.KeyOf(&topology.HostState{HostID: "h"}),
 		"/heddle/state/h/ports/p":                    schema.PortStates.KeyOf(&topology.PortState{HostID: "h", PortID: "p"}),
+		"/heddle/state/h/arrivals/p":                 schema.PortArrivals.KeyOf(&topology.PortArrival{HostID: "h", PortID: "p"}),
 		"/heddle/state/h/macs/n/5/02:00:00:00:00:01": schema.LearnedMACs.KeyOf(&topology.LearnedMAC{HostID: "h", NetworkID: "n", VLAN: 5, MAC: mac}),
 		"/heddle/state/h/neighbours/n/2001:db8::1":   schema.LearnedNeighbours.KeyOf(&topology.LearnedNeighbour{HostID: "h", NetworkID: "n", IP: netip.MustParseAddr("2001:db8::1")}),
 		"/heddle/state/h/traces/t":                   schema.TraceAnswers.KeyOf(&flow.TraceAnswer{HostID: "h", ID: "t"}),
@@ -286,7 +287,7 @@ func TestUnknownMembers(t *testing.T) {
 	derived := []string{
 		"topology", "container-binding", "free-range", "pending-work", "bgp-passwords",
 		// Reports, each of one writer:
-		"underlay", "server", "host-state", "pool-host", "tunnel-keys", "port-state", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
+		"underlay", "server", "host-state", "pool-host", "tunnel-keys", "port-state", "port-arrival", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
 		"learned-routes", "bgp-state", "trace-answer", "trace-request", "learned-remote", "gateway-state",
 	}
 	storetest.UnknownMembers{Tables: schema.All(), Derived: derived, Change: func(_ string, record any) {

@@ -276,6 +276,27 @@ func (w *World) mtuOn(networkID string, mtu int) int {
 	return min(mtu, most-added)
 }
 
+// InterfaceMTU returns the MTU that the machines of a network are given, in bytes; 0 if it has no
+// subnet.
+func (w *World) InterfaceMTU(networkID string) (mtu int) {
+	n := w.networks[networkID]
+	if n == nil {
+		return 0
+	}
+	consider := func(of int) {
+		if of = w.mtuOn(networkID, of); mtu == 0 || of < mtu {
+			mtu = of
+		}
+	}
+	for _, s := range n.subnets {
+		consider(s.def.InterfaceMTU)
+	}
+	for _, s := range n.subnets6 {
+		consider(s.def.InterfaceMTU)
+	}
+	return mtu
+}
+
 // addedByGateway returns how many bytes longer a network's frames become, inside the tunnels
 // between hosts, on their way out by its gateway: by a tag, or by the headers of a VXLAN packet.
 func (w *World) addedByGateway(networkID string) int {
