@@ -81,6 +81,9 @@ func (c *dhcpConfig) cleanUp(host, state string) error {
 // calicoDHCPAgent is the name by which peers' scripts start the DHCP agent.
 const calicoDHCPAgent = "calico-dhcp-agent"
 
+// libvirtHookName is the name by which libvirt calls its hook.
+const libvirtHookName = "heddle-libvirt-hook"
+
 // neutronConfig is the path of Neutron's configuration file.
 const neutronConfig = "/etc/neutron/neutron.conf"
 
@@ -93,6 +96,8 @@ func commandArgs(args []string) []string {
 		return append([]string{xeName}, args[1:]...)
 	case cniName:
 		return append([]string{"cni"}, args[1:]...)
+	case libvirtHookName:
+		return append([]string{"libvirt-hook"}, args[1:]...)
 	}
 	return args[1:]
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
+	"heddle/internal/netlab/guest"
 )
 
 // guide describes how to follow a page of the documentation on fresh machines.
@@ -25,6 +26,8 @@ type guide struct {
 	// Blocks run on the first one by default; the others have heddle and its units from the start.
 	machines []machineAt
 	blocks   map[string]blockStep // by the first line of the block, or the heading before it
+	// guests puts a kernel and an initramfs for virtual machines into /opt/heddle-shared.
+	guests bool
 }
 
 type machineAt struct {
@@ -213,6 +216,44 @@ var guides = map[string]guide{
 			"ping -c 3 192.0.2.180":                      {on: []string{"router"}},
 			"systemctl stop heddle-agent":                {on: twoHosts},
 		}},
+	"libvirt.md": {
+		after:    append(slices.Clone(install), "tls.md#A certificate", "tls.md#The server"),
+		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"h2", 12}},
+		guests:   true,
+		blocks: map[string]blockStep{
+			"heddle host token h1":              {then: "cp /etc/heddle/tls/ca.crt /var/lib/heddle/clouds.yaml /opt/heddle-shared/"},
+			"install -d -m 755 /etc/heddle/tls": {on: twoHosts, token: "{machine}", change: map[string]string{"192.0.2.11": "192.0.2.1'${HOSTNAME#h}'"}},
+			"scp cloud.example:/etc/heddle/tls/ca.crt /etc/heddle/tls/": {on: twoHosts, change: map[string]string{
+				"scp cloud.example:/etc/heddle/tls/": "cp /opt/heddle-shared/", "scp cloud.example:/var/lib/heddle/": "cp /opt/heddle-shared/"}},
+			"apt-get install libvirt-daemon-system libvirt-clients qemu-system-x86": {on: twoHosts, change: map[string]string{
+				"apt-get install libvirt-daemon-system libvirt-clients qemu-system-x86\n":  "", // scripts/setup has
+				"ln -s /usr/lib/heddle/bin/heddle-libvirt-hook /etc/libvirt/hooks/qemu.d/": "ln -s /usr/local/bin/heddle /etc/libvirt/hooks/qemu.d/heddle-libvirt-hook",
+				"systemctl restart libvirtd": ". /opt/heddle-source/cmd/heddle/testdata/guides/libvirtd"}},
+			"export OS_CLIENT_CONFIG_FILE=/etc/heddle/clouds.yaml OS_CLOUD=heddle": {on: twoHosts[:1]},
+			// The guest is emulated: see internal/netlab/guest.
+			"id=$(heddle port show web -o json | jq -r .id)": {on: twoHosts[:1], change: map[string]string{"type='kvm'": "type='qemu'", "MiB'>512": "MiB'>128",
+				"</type></os>": "</type><kernel>/opt/heddle-shared/vmlinuz</kernel><initrd>/opt/heddle-shared/initrd.gz</initrd><cmdline>console=ttyS0 quiet</cmdline></os>",
+				"    <disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/srv/images/web.qcow2'/><target dev='vda' bus='virtio'/></disk>\n": ""}},
+			`until heddle port show web -o json | jq -e '.status == "ACTIVE"'; do sleep 1; done`: {on: twoHosts[:1]},
+			"ip netns add client":     {on: twoHosts[:1]},
+			"heddle sg create closed": {on: twoHosts[:1], change: map[string]string{"! ip netns": "fails ip netns"}},
+			"virsh migrate --live --p2p web qemu+ssh://h2/system": {on: twoHosts[:1], change: map[string]string{
+				"qemu+ssh://h2/system": "'qemu+unix:///system?socket=/opt/heddle-shared/libvirt-h2/libvirt-sock'"}},
+			`until heddle port show web -o json | jq -e '."binding:host_id" == "h2" and .status == "ACTIVE"'; do sleep 1; done`: {on: twoHosts[:1]},
+			"virsh destroy web": {on: twoHosts[1:]},
+			`until heddle port show web -o json | jq -e '."binding:host_id" == ""'; do sleep 1; done`: {on: twoHosts[:1],
+				then: "[ \"$(heddle port show web -o json | jq -r .device_owner)\" = '' ]"},
+		}},
+	"machines.md": {after: install, machines: []machineAt{{"cloud", 1}}, guests: true, blocks: map[string]blockStep{
+		"qemu-system-x86_64 -M microvm -enable-kvm -cpu host -m 512 -nodefaults -no-user-config -display none -serial file:/tmp/m1.log \\": {change: map[string]string{
+			// The guest is emulated, and without a disk: see internal/netlab/guest.
+			"-enable-kvm -cpu host -m 512": "-accel tcg -m 128",
+			`-kernel vmlinux -append "console=ttyS0 root=/dev/vda rw"`: `-kernel /opt/heddle-shared/vmlinuz -initrd /opt/heddle-shared/initrd.gz ` +
+				`-append "console=ttyS0 tsc_early_khz=2500000 lpj=4000000 no_timer_check"`,
+			"  -drive id=root,file=root.img,format=raw,if=none -device virtio-blk-device,drive=root \\\n": ""}},
+		`"network-interfaces": [{"iface_id": "eth0", "guest_mac": "MAC", "host_dev_name": "TAP"}]`: {notRun: "a part of Firecracker's configuration, which no package of Debian's has"},
+		"kill %1": {then: `until heddle port show m1 -o json | jq -e '.status == "DOWN"'; do sleep 0.2; done`},
+	}},
 	"l2-gateways.md": {
 		after:    append(slices.Clone(install), "install.md#A network with two workloads"),
 		machines: []machineAt{{"cloud", 1}, {"tor", 30}},
@@ -452,6 +493,9 @@ func follow(t *testing.T, page string, g guide) {
 		t.Skip("makes machines of namespaces: run it as root")
 	}
 	f := &follower{t: t, lab: netlab.ForTest(t), guide: g, machines: map[string]*machine{}, shared: t.TempDir()}
+	if g.guests {
+		f.shareGuest()
+	}
 	f.wire = f.lab.MustNamespace(t, "wire")
 	f.wire.MustIP(t, "link add underlay type bridge", "link set underlay up")
 	for i, m := range g.machines {
@@ -473,6 +517,22 @@ func follow(t *testing.T, page string, g guide) {
 	}
 	for _, b := range blocks(t, page) {
 		f.run(b, g.blocks[b.name])
+	}
+}
+
+// shareGuest puts what guests boot where all machines see it.
+func (f *follower) shareGuest() {
+	f.t.Helper()
+	image, err := guest.Build(f.shared)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	kernel, err := os.ReadFile(image.Kernel)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(f.shared, "vmlinuz"), kernel, 0o644)
+	}
+	if err != nil {
+		f.t.Fatal(err)
 	}
 }
 

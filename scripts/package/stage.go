@@ -16,7 +16,8 @@ import (
 func (r *release) stage(tree, binary string) error {
 	s := &stage{tree: tree}
 	s.copy(binary, "usr/bin/heddle", 0o755)
-	for _, name := range []string{"xe", "calico-dhcp-agent", "heddle-cni"} { // not on PATH: other packages have these names, or runtimes call them
+	// Not on PATH: other packages have the first two names, and programs call the others.
+	for _, name := range []string{"xe", "calico-dhcp-agent", "heddle-cni", "heddle-libvirt-hook"} {
 		s.link("../../../bin/heddle", "usr/lib/heddle/bin/"+name)
 	}
 	r.stageUnits(s)
