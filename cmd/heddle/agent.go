@@ -190,6 +190,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if _, err := hosts.Load(poolState(c.state)); err == nil && c.xen.on {
 		dir = poolState(c.state)
 	}
+	a.metrics.Register(c.hostCertificates(dir).metrics)
 	var tasks []task.Task
 	if _, err := hosts.Load(dir); err == nil {
 		renewal := hosts.NewRenewal(dir, log.With("part", "certificate"))

@@ -152,7 +152,17 @@ func TestBackupRestore(t *testing.T) {
 	admin := login(t, ns, "127.0.0.1", data)
 	ann := furnish(t, admin, "http://127.0.0.1:5000")
 	running, stopped := filepath.Join(dir, "running"), filepath.Join(dir, "stopped")
-	succeed(t, ns, "backup", running, "--data", data)
+	const never = "heddle_backup_last_verified_timestamp_seconds 0\n"
+	server.waitFor(t, "/metrics", http.StatusOK, never)
+	if text := succeed(t, ns, "backup", "--verify", running, "--data", data); !strings.Contains(text, "restored for a trial at revision") {
+		t.Errorf("heddle backup --verify says %s", text)
+	}
+	if _, text, err := server.page(t.Context(), "/metrics"); err != nil || strings.Contains(text, never) {
+		t.Errorf("the metrics do not have the backup: %v", err)
+	}
+	if text := succeed(t, ns, "restore", "--trial", running); !regexp.MustCompile(`(?m)^ +1  /heddle/neutron/networks/$`).MatchString(text) {
+		t.Errorf("heddle restore --trial lacks the network:\n%s", text)
+	}
 	refuse(t, ns, 1, "stop heddle serve first", "restore", running, "--data", data)
 	server.stop(t)
 	succeed(t, ns, "backup", stopped, "--data", data)
@@ -170,6 +180,7 @@ func TestBackupRestore(t *testing.T) {
 	for _, file := range []string{damaged, cut, filepath.Join(dir, "missing")} {
 		fresh := filepath.Join(t.TempDir(), "new")
 		refuse(t, ns, 1, file, "restore", file, "--data", fresh)
+		refuse(t, ns, 1, file, "restore", "--trial", file)
 		refuse(t, ns, 1, "holds no store", "backup", filepath.Join(dir, "x"), "--data", fresh)
 	}
 

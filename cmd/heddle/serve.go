@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -207,7 +208,10 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: watchdog.Hung, Log: log},
 		log:     &c.log, settings: startedWith(ctx),
 	}, s.waiting), newStoreProbe(st, log, s.metrics), s.replica)
-	s.metrics.Register(s.figures)
+	age, aging := newReplicaAge(s.replica.Fresh)
+	s.tasks = append(s.tasks, aging)
+	s.metrics.Register(func() []telemetry.Value { return slices.Concat(s.figures(), age.metrics(time.Now())) })
+	s.metrics.Register(c.serverCertificates().metrics)
 	s.addSpace()
 	return s, nil
 }

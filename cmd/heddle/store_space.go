@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"time"
 
 	"heddle/internal/api/hosts"
 	"heddle/internal/cli"
@@ -22,6 +23,9 @@ func (s *server) addSpace() {
 	s.tasks = append(s.tasks, keeper, accounts)
 	s.metrics.Register(func() []telemetry.Value {
 		values := append(spaceValues(keeper), diskValues(s.config.data)...)
+		if len(s.config.etcd.Endpoints) == 0 {
+			values = append(values, backupValues(s.config.data)...)
+		}
 		for c := range hosts.CutOffs(records.Over(s.replica.Snapshot())) {
 			values = append(values,
 				telemetry.Flag("heddle_host_cut_off", "Hosts that were cut off since they exceeded their limits in the store.", true).With("host", c.HostID))
@@ -49,6 +53,23 @@ func diskValues(dataDir string) []telemetry.Value {
 		return nil
 	}
 	return []telemetry.Value{telemetry.Gauge.Of("heddle_data_disk_free_bytes", "Free space on the disk of the data directory.", int(free))}
+}
+
+// backupValues returns the metrics of the backups of an embedded store.
+func backupValues(dataDir string) []telemetry.Value {
+	made, verified := backend.LastBackups(dataDir)
+	return []telemetry.Value{
+		telemetry.Gauge.Of("heddle_backup_last_made_timestamp_seconds", "Time of the last backup of this server's store by heddle backup, in seconds since 1970; 0 if there was none.", unixSeconds(made)),
+		telemetry.Gauge.Of("heddle_backup_last_verified_timestamp_seconds", "Time of the last one that was verified by a restore; 0 if there was none.", unixSeconds(verified)),
+	}
+}
+
+// unixSeconds returns seconds since 1970, 0 for the zero Time.
+func unixSeconds(t time.Time) int {
+	if t.IsZero() {
+		return 0
+	}
+	return int(t.Unix())
 }
 
 // withReserve lets deletions and log-ins use a full store's reserve.

@@ -25,15 +25,18 @@ type Check struct {
 	Run      func(context.Context) error
 }
 
-// Server is a machine's server: its data directory, and its cluster if that has endpoints.
+// Server is a machine's server: its data directory, its cluster if that has endpoints, and the file
+// of its APIs' certificate, if it was given one.
 type Server struct {
 	Data    string
 	Cluster backend.Cluster
+	TLSCert string
 }
 
-// Agent is a machine's agent: its physical networks, and the directory of its filters' logs,
-// "" for the default.
+// Agent is a machine's agent: its state directory, its physical networks, and the directory of its
+// filters' logs, "" for the default.
 type Agent struct {
+	State    string
 	Physical []string
 	LogDir   string
 }
@@ -66,6 +69,10 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "etcd-quota"} {
 		ofServer(f, name)
 	}
+	f.StringVar(&server.TLSCert, "tls-cert", "", "PEM `file` with the certificate of heddle serve's APIs, if it was given one")
+	ofServer(f, "tls-cert")
+	f.StringVar(&agent.State, "state", "/var/lib/heddle-agent", "`directory` of heddle agent's id, key and certificate, if this machine has one")
+	ofSections(f, "state", "agent")
 	f.StringSliceVar(&agent.Physical, "physical", nil, "`NETWORK=INTERFACE` of heddle agent, if this machine has one; repeatable")
 	ofSections(f, "physical", "agent")
 	f.StringVar(&agent.LogDir, "log-dir", "", "`directory` of heddle agent's logs of security groups and firewalls; default that of the agent")

@@ -18,31 +18,53 @@ import (
 // backupCommand copies the embedded store into a file.
 func backupCommand() *cobra.Command {
 	var data string
+	var verify bool
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the embedded store into a file",
-		Long:  "Writes a snapshot of the embedded store, as etcd makes it, while the server runs or not. Run it on the server's machine.\nA cluster of its own is backed up with etcdctl snapshot save.",
-		Args:  wantArgs(1, "backup: want one FILE to write"),
+		Long: `Writes a snapshot of the embedded store, as etcd makes it, while the server runs or not. Run it on the server's machine.
+With --verify it restores the file for a trial, in a directory beside it that it removes again, and compares each table
+with the store's. A cluster of its own is backed up with etcdctl snapshot save.`,
+		Args: wantArgs(1, "backup: want one FILE to write"),
 	}
 	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
+	cmd.Flags().BoolVar(&verify, "verify", false, "restore the file for a trial and compare it with the store; it appears only if they are the same")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		st, err := backend.OpenDataDir(cmd.Context(), backend.Embedded{DataDir: data}, nil)
 		if err != nil {
 			return err
 		}
 		defer st.Close()
-		n, err := writeBackup(cmd.Context(), st, args[0])
+		verified := func(context.Context, string, int64) error { return nil }
+		if verify {
+			verified = func(ctx context.Context, file string, before int64) error {
+				v, err := st.CompareBackup(ctx, file, before, nil)
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "restored for a trial at revision %d: %d keys in %d tables, as in the store\n", v.Revision, v.Keys(), len(v.Tables))
+				}
+				return err
+			}
+		}
+		n, err := writeBackup(cmd.Context(), st, args[0], verified)
 		if err != nil {
 			return fmt.Errorf("backup %s: %w", args[0], err)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%d bytes in %s; restore with: heddle restore %s --data NEW-DIRECTORY\n", n, args[0], args[0])
+		if err := backend.NoteBackup(data, verify); err != nil {
+			return fmt.Errorf("backup %s is made, but its time cannot be noted for the metrics: %w", args[0], err)
+		}
 		return nil
 	}
 	return cmd
 }
 
-// writeBackup writes the snapshot to a temporary file and renames it when it is whole.
-func writeBackup(ctx context.Context, st *backend.Etcd, name string) (n int64, err error) {
+// writeBackup writes the snapshot to a temporary file and renames it when it is whole. verify
+// verifies that file; the revision is one that the store had before.
+func writeBackup(ctx context.Context, st *backend.Etcd, name string, verify func(ctx context.Context, file string, before int64) error) (n int64, err error) {
+	before, err := st.Revision(ctx)
+	if err != nil {
+		return 0, err
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return 0, err
@@ -59,7 +81,10 @@ func writeBackup(ctx context.Context, st *backend.Etcd, name string) (n int64, e
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = verify(ctx, f.Name(), before)
+	}
+	if err != nil {
 		return 0, err
 	}
 	return n, os.Rename(f.Name(), name)
@@ -68,14 +93,21 @@ func writeBackup(ctx context.Context, st *backend.Etcd, name string) (n int64, e
 // restoreCommand makes a data directory from a backup.
 func restoreCommand() *cobra.Command {
 	var data string
+	var trial bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make the embedded store from a backup",
-		Long:  "Makes the store in --data, which must not have one, from a file that heddle backup (or etcdctl snapshot save) has written.\nThen start heddle serve with the same --data.",
-		Args:  wantArgs(1, "restore: want one FILE that heddle backup has written"),
+		Long: `Makes the store in --data, which must not have one, from a file that heddle backup (or etcdctl snapshot save) has written.
+Then start heddle serve with the same --data. With --trial it restores into a directory beside the file that it removes
+again, and prints what each table has.`,
+		Args: wantArgs(1, "restore: want one FILE that heddle backup has written"),
 	}
 	dataFlag(cmd.Flags(), &data, "data `directory` for heddle serve")
+	cmd.Flags().BoolVar(&trial, "trial", false, "restore into a temporary directory beside the file, and print what each table has")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if trial {
+			return printTrial(cmd, args[0])
+		}
 		if err := backend.Restore(cmd.Context(), args[0], data, nil); err != nil {
 			return stopFirst(err)
 		}
@@ -83,6 +115,20 @@ func restoreCommand() *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+// printTrial restores a backup for a trial and prints its tables.
+func printTrial(cmd *cobra.Command, file string) error {
+	v, err := backend.VerifyBackup(cmd.Context(), file, nil)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	for _, t := range v.Tables {
+		fmt.Fprintf(out, "%8d  %s\n", t.Keys, t.Prefix)
+	}
+	fmt.Fprintf(out, "restored for a trial at revision %d: %d keys in %d tables\n", v.Revision, v.Keys(), len(v.Tables))
+	return nil
 }
 
 // moveCommand copies the embedded store into an etcd cluster.

@@ -52,6 +52,7 @@ type engine struct {
 type observers struct {
 	copied     *portLimit // packets that the agent copies for mirrors
 	meters     *metering
+	sent       tunnelBytes
 	filterLogs *filterlog.Writer // of decisions that logs ask for
 }
 

@@ -27,6 +27,7 @@ type installed struct {
 	nats    []natLink
 	missing []flow.NATKey
 	meters  []flow.Meter // that count it
+	sent    uint64       // bytes that were counted for its tunnel
 
 	// until is the end of a flow that is kept for a while only, used or not; 0 for others.
 	until time.Duration
@@ -268,6 +269,15 @@ func (m *memory) has(cookie uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.flows.get(cookie) != nil
+}
+
+// countFrom leaves bytes that a flow has sent before out of those of its tunnel.
+func (m *memory) countFrom(cookie, bytes uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.flows.get(cookie); f != nil {
+		f.sent = bytes
+	}
 }
 
 // take forgets the flows with one of the roles for a connection, and returns their keys in order.

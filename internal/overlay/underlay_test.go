@@ -167,6 +167,9 @@ func underlayFollows(t *testing.T, host, wire hostnet.Net) {
 	if _, ok := u.Tunnel(ip("203.0.113.7")); ok {
 		t.Error("there is a tunnel to where no route leads")
 	}
+	if got, want := u.states(), []tunnelState{{ip("198.51.100.2"), 2, true}, {ip("203.0.113.7"), 0, false}}; !slices.Equal(got, want) {
+		t.Errorf("states %v, want %v", got, want)
+	}
 	must(t, host.SetRoute(hostnet.Route{Dst: prefix("203.0.113.0/24"), Gateway: ip("198.51.100.3"), MTU: 1400}))
 	both := in + "\n198.51.100.2 to %[1]s mtu 1500\n203.0.113.7 to %[1]s mtu 1400"
 	s.await(t, fmt.Sprintf(both, macOf()))

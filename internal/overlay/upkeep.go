@@ -215,6 +215,10 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 		}
 		u.used(known, f)
 		e.meters.read(f.Cookie, traffic{f.Packets, f.Bytes})
+		if f.Bytes > known.sent {
+			e.sent.add(f.Out.Tunnel, f.Bytes-known.sent)
+			known.sent = f.Bytes
+		}
 	}
 	e.memory.mu.Unlock()
 	e.remove(idle)
@@ -281,6 +285,7 @@ func (u *upkeep) adopt(f datapath.FlowState) {
 		u.e.count.unadopted.Add(1)
 		return
 	}
+	u.e.memory.countFrom(f.Cookie, f.Bytes) // an earlier agent has counted those
 	u.e.count.adopted.Add(1)
 }
 

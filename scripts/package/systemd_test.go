@@ -42,6 +42,20 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run(`test "$(stat -c '%U %G %a' /run/heddle /run/heddle/serve.sock | tr '\n' ' ')" = "root heddle 1770 heddle heddle 600 "; heddle log-level --role serve`)
 	m.run("man heddle-serve heddle.yaml >/dev/null 2>&1 || zcat /usr/share/man/man5/heddle.yaml.5.gz | grep -q neutron-listen") // man is not everywhere
 
+	// The unit of the nightly backup verifies it. Of a store that was moved it fails, and says where that is.
+	m.run("systemctl start heddle-backup; ls /var/backups/heddle/*.db; test -e /var/lib/heddle/backup-verified")
+	m.run(`systemctl stop heddle
+		etcd --data-dir /tmp/etcd --max-txn-ops 1024 --max-request-bytes 4194304 >/tmp/etcd.log 2>&1 & etcd=$!
+		until curl -sf http://127.0.0.1:2379/health; do sleep 0.1; done
+		runuser -u heddle -- heddle move --data /var/lib/heddle --etcd-endpoints 127.0.0.1:2379
+		kill $etcd
+		! systemctl start heddle-backup
+		systemctl is-failed heddle-backup
+		journalctl -u heddle-backup | grep 'was moved on .* to the etcd cluster at 127.0.0.1:2379'
+		runuser -u heddle -- heddle move --undo --data /var/lib/heddle
+		systemctl reset-failed heddle-backup; systemctl start heddle; systemctl is-active heddle-agent`)
+	m.until(" up ", "heddle host list")
+
 	for unit, port := range map[string]string{"heddle": "9697", "heddle-agent": "9699"} {
 		main := func() string { return strings.TrimSpace(m.run("systemctl show -P MainPID " + unit)) }
 		before := main()

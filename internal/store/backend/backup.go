@@ -59,6 +59,11 @@ const revisionBump = 1_000_000_000
 // Restore makes the store in dataDir from a backup, and starts it once to verify it. It rejects a
 // damaged file, and a directory that has a store.
 func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error {
+	return restore(ctx, file, dataDir, log, func(*Etcd) error { return nil })
+}
+
+// restore is Restore, with a look at the restored store before it is closed.
+func restore(ctx context.Context, file, dataDir string, log *slog.Logger, inspect func(*Etcd) error) error {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	o := Embedded{DataDir: dataDir}
 	lock, err := o.lock()
@@ -98,7 +103,9 @@ func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error 
 		return fmt.Errorf("restore %s: the restored store does not start: %w", file, err)
 	}
 	s := m.client(log)
-	err = o.recallAuthority(ctx, s)
+	if err = o.recallAuthority(ctx, s); err == nil {
+		err = inspect(s)
+	}
 	s.client.Close()
 	m.etcd.Close()
 	m.etcd = nil

@@ -1,0 +1,213 @@
+package backend
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+)
+
+// Table sums up the keys of a store that begin alike, such as those of all networks.
+type Table struct {
+	Prefix string   `json:"prefix"` // such as /heddle/neutron/networks/
+	Keys   int      `json:"keys"`
+	Sum    [32]byte `json:"-"` // SHA-256 of keys and values, in their order
+}
+
+// pageKeys bounds the keys read at once. A page of the largest records has some 100 MiB.
+const pageKeys = 100
+
+// Tables sums up the whole store as it was at a revision, 0 for now, in the order of prefixes.
+func (s *Etcd) Tables(ctx context.Context, revision int64) ([]Table, error) {
+	sums := tableSums{}
+	from := "\x00"
+	for {
+		r, err := s.client.Get(s.as(ctx), from, clientv3.WithFromKey(), clientv3.WithLimit(pageKeys), clientv3.WithRev(revision))
+		if err != nil {
+			return nil, explain(ctx, fmt.Sprintf("read all keys at revision %d", revision), err)
+		}
+		if revision == 0 {
+			revision = r.Header.Revision // all pages are of the first one's
+		}
+		for _, kv := range r.Kvs {
+			sums.add(string(kv.Key), kv.Value)
+		}
+		if !r.More {
+			return sums.tables(), nil
+		}
+		from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// tableSums sums up tables by their prefixes.
+type tableSums map[string]*tableSum
+
+type tableSum struct {
+	keys int
+	hash hash.Hash
+}
+
+// add adds a key, after all keys before it in order.
+func (t tableSums) add(key string, value []byte) {
+	prefix := tablePrefix(key)
+	sum := t[prefix]
+	if sum == nil {
+		sum = &tableSum{hash: sha256.New()}
+		t[prefix] = sum
+	}
+	sum.keys++
+	for _, part := range [][]byte{[]byte(key), value} {
+		sum.hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		sum.hash.Write(part)
+	}
+}
+
+func (t tableSums) tables() (all []Table) {
+	for _, prefix := range slices.Sorted(maps.Keys(t)) {
+		all = append(all, Table{prefix, t[prefix].keys, [sha256.Size]byte(t[prefix].hash.Sum(nil))})
+	}
+	return all
+}
+
+// tablePrefix returns the first three parts of a key's path, without its last part.
+func tablePrefix(key string) string {
+	parts := strings.SplitAfter(key, "/")
+	if len(parts) == 1 {
+		return key
+	}
+	return strings.Join(parts[:min(len(parts)-1, 4)], "")
+}
+
+// Verified describes a backup that was restored for a trial.
+type Verified struct {
+	Revision int64   `json:"revision"` // of the store when the backup was made
+	Tables   []Table `json:"tables"`
+}
+
+// Keys returns the number of keys in all tables.
+func (v Verified) Keys() (n int) {
+	for _, t := range v.Tables {
+		n += t.Keys
+	}
+	return n
+}
+
+// VerifyBackup restores a backup into a temporary directory beside it, starts the store there, and
+// sums up what it has.
+func VerifyBackup(ctx context.Context, file string, log *slog.Logger) (v Verified, err error) {
+	if v.Revision, err = backupRevision(file); err != nil {
+		return v, err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(file), ".verify-*")
+	if err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	err = restore(ctx, file, dir, log, func(s *Etcd) (err error) {
+		v.Tables, err = s.Tables(ctx, 0)
+		return err
+	})
+	return v, err
+}
+
+// CompareBackup verifies a backup that was just made of this store: it restores it for a trial, and
+// compares every table with the store's at the backup's revision. before is a revision that the
+// store had before: where the last changes were deletions whose history is dropped, the file has no
+// trace of them.
+func (s *Etcd) CompareBackup(ctx context.Context, file string, before int64, log *slog.Logger) (Verified, error) {
+	revision, err := backupRevision(file)
+	if err != nil {
+		return Verified{}, err
+	}
+	want, err := s.Tables(ctx, max(revision, before)) // first: the store drops history
+	if err != nil {
+		return Verified{}, err
+	}
+	v, err := VerifyBackup(ctx, file, log)
+	if err == nil {
+		err = compareTables(v.Tables, want)
+	}
+	return v, err
+}
+
+// compareTables returns an error that names the tables which differ.
+func compareTables(got, want []Table) error {
+	restored := map[string]Table{}
+	for _, t := range got {
+		restored[t.Prefix] = t
+	}
+	var wrong []string
+	for _, t := range want {
+		if r := restored[t.Prefix]; r != t {
+			r.Prefix = t.Prefix
+			wrong = append(wrong, fmt.Sprintf("%s: %d keys restored, %d in the store, sums %x and %x", t.Prefix, r.Keys, t.Keys, r.Sum[:4], t.Sum[:4]))
+		}
+		delete(restored, t.Prefix)
+	}
+	for _, t := range restored {
+		wrong = append(wrong, fmt.Sprintf("%s: %d keys restored, none in the store", t.Prefix, t.Keys))
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	slices.Sort(wrong)
+	return fmt.Errorf("what was restored is not what the store has:\n%s", strings.Join(wrong, "\n"))
+}
+
+// backupRevision returns the revision of the store that is in a whole backup.
+func backupRevision(file string) (int64, error) {
+	if err := checkSnapshot(file); err != nil {
+		return 0, fmt.Errorf("verify %s: %w", file, err)
+	}
+	status, err := snapshot.NewV3(zap.NewNop()).Status(file)
+	if err != nil {
+		return 0, fmt.Errorf("verify %s: %w", file, err)
+	}
+	return status.Revision, nil
+}
+
+// The files of a data directory whose times are those of the last backup made and verified.
+const backupMadeFile, backupVerifiedFile = "backup-made", "backup-verified"
+
+// NoteBackup notes in a data directory that its store was backed up now, and whether the backup was
+// verified.
+func NoteBackup(dataDir string, verified bool) error {
+	names := []string{backupMadeFile}
+	if verified {
+		names = append(names, backupVerifiedFile)
+	}
+	for _, name := range names {
+		if err := writeFile(filepath.Join(dataDir, name), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LastBackups returns when the last backup of a data directory was made, and when the last was
+// verified. The zero Time is never.
+func LastBackups(dataDir string) (made, verified time.Time) {
+	return modified(filepath.Join(dataDir, backupMadeFile)), modified(filepath.Join(dataDir, backupVerifiedFile))
+}
+
+// modified returns when a file was written, the zero Time if there is none.
+func modified(file string) time.Time {
+	info, err := os.Stat(file)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
