@@ -97,6 +97,7 @@ var may = map[string][]string{
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/store/schema"}),
 	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
+	"internal/monitoring":    {},
 	// heddle plug works on a host, with the rights that any program of an administrator can have.
 	"internal/plug": {"internal/cloud", "internal/hostnet", "internal/terminal"},
 	// So does libvirt's hook.

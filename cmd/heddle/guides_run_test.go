@@ -148,6 +148,11 @@ var guides = map[string]guide{
 			`curl -f -X PUT -H "X-Auth-Token: $(openstack token issue -f value -c id)" -d '{"quota": {"port": 1000}}' https://cloud.example:9696/v2.0/quotas/PROJECT-ID`: {
 				change: map[string]string{"https://cloud.example:9696": "http://127.0.0.1:9696", "PROJECT-ID": "$(openstack token issue -f value -c project_id)"}},
 		}},
+	"monitoring.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"apt-get install prometheus":                                            {change: map[string]string{"apt-get install prometheus\n": ""}}, // scripts/setup has
+		"promtool query instant http://127.0.0.1:9090 'up{job=\"heddle\"}'":     {change: both("promtool query instant http://127.0.0.1:9090 'up{job=\"heddle\"}'", "=> 1 ")},
+		"promtool query instant http://127.0.0.1:9090 'ALERTS{job=\"heddle\"}'": {until: "HeddleBackupOld", then: "ls /etc/heddle/monitoring/grafana/overview.json"},
+	}},
 	"upgrade.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"install -m 755 heddle.new /usr/local/bin/heddle": {first: "cp bin/heddle heddle.new"},
 		"./heddle.new upgrade plan --max-unavailable 2":   {first: "cp bin/heddle heddle.new"},

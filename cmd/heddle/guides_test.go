@@ -20,7 +20,7 @@ var commandLine = regexp.MustCompile(`(?m)(?:^    |^ExecStart=|exec |-- |=… )(
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, pattern := range []string{"*.md", "files/*.service"} {
+	for _, pattern := range []string{"*.md", "files/*.service", "../runbooks/*.md"} {
 		found, err := filepath.Glob(filepath.Join("..", "..", "docs", "guides", pattern))
 		if err != nil {
 			t.Fatal(err)

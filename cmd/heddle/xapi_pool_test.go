@@ -102,7 +102,7 @@ func (p *pool) until(what string, cond func() bool) {
 func TestPool(t *testing.T) {
 	t.Parallel()
 	p := startPool(t, 3)
-	start(t, p.lab.Fabric, "tunnel-controller", "--data", p.data, "--password-file", filepath.Join(p.data, rootPasswordFile))
+	controller := start(t, p.lab.Fabric, "tunnel-controller", "--data", p.data, "--password-file", filepath.Join(p.data, rootPasswordFile))
 	hosts := p.lab.Hosts()
 	network := p.xe("network-create", "name-label=private")
 	bridge := p.xe("network-param-get", "uuid="+network, "param-name=bridge")
@@ -135,6 +135,8 @@ func TestPool(t *testing.T) {
 	p.until("all tunnels to be active with one key", func() bool {
 		return strings.Count(status(), "active: true") == 3 && strings.Count(status(), "key: 1") == 3
 	})
+	startPrometheus(t, p.lab.Fabric, controller.health).checkDashboard(t, "Heddle: private networks of a pool")
+	checkMetrics(t, controller)
 
 	// The switching host dies: the two others have one of them in its place.
 	dead := -1

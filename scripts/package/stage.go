@@ -26,6 +26,7 @@ func (r *release) stage(tree, binary string) error {
 	s.copy(filepath.Join(own, "tmpfiles"), "usr/lib/tmpfiles.d/heddle.conf", 0o644)
 	s.copy(filepath.Join(own, "heddle.yaml"), "usr/share/heddle/heddle.yaml", 0o644)
 	r.stageManual(s)
+	r.stageMonitoring(s)
 	r.stageCompletions(s)
 	r.stageDocs(s)
 	return s.err
@@ -59,6 +60,20 @@ func (r *release) stageManual(s *stage) {
 		section := strings.TrimPrefix(filepath.Ext(page.Name()), ".")
 		s.write("usr/share/man/man"+section+"/"+page.Name()+".gz", s.gzip(text), 0o644)
 	}
+}
+
+// stageMonitoring adds the alert rules and dashboards, which heddle writes itself.
+func (r *release) stageMonitoring(s *stage) {
+	dir, err := os.MkdirTemp("", "heddle-monitoring")
+	s.fail(err)
+	defer os.RemoveAll(dir)
+	r.run(s, "monitoring", dir)
+	s.fail(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			s.copy(path, "usr/share/heddle"+strings.TrimPrefix(path, dir), 0o644)
+		}
+		return err
+	}))
 }
 
 func (r *release) stageCompletions(s *stage) {

@@ -42,7 +42,8 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run(`test "$(stat -c '%U %G %a' /run/heddle /run/heddle/serve.sock | tr '\n' ' ')" = "root heddle 1770 heddle heddle 600 "; heddle log-level --role serve`)
 	m.run("man heddle-serve heddle.yaml >/dev/null 2>&1 || zcat /usr/share/man/man5/heddle.yaml.5.gz | grep -q neutron-listen") // man is not everywhere
 
-	// The unit of the nightly backup verifies it. Of a store that was moved it fails, and says where that is.
+	// The unit of the nightly backup verifies it. Of a store that was moved it fails, and says
+	// where that is.
 	m.run("systemctl start heddle-backup; ls /var/backups/heddle/*.db; test -e /var/lib/heddle/backup-verified")
 	m.run(`systemctl stop heddle
 		etcd --data-dir /tmp/etcd --max-txn-ops 1024 --max-request-bytes 4194304 >/tmp/etcd.log 2>&1 & etcd=$!
