@@ -102,7 +102,7 @@ var may = map[string][]string{
 	"internal/plug": {"internal/cloud", "internal/hostnet", "internal/terminal"},
 	// So does libvirt's hook.
 	"internal/libvirt": {"internal/cloud", "internal/terminal"},
-	"internal/cni":  {"internal/cloud", "internal/hostnet", "internal/plug", "internal/strictjson"},
+	"internal/cni":     {"internal/cloud", "internal/hostnet", "internal/plug", "internal/strictjson"},
 	"internal/cli": {"internal/admin", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
