@@ -51,6 +51,7 @@ type agentConfig struct {
 	maxFlows         int
 	records          overlay.LogOptions // of what security groups decide
 	containers       containersConfig
+	metadata         metadataConfig
 	policy           policyConfig
 	bgp              bgpConfig
 	dhcp             dhcpConfig
@@ -101,6 +102,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	f.IntVar(&c.records.Rate, "log-rate", filterlog.DefaultRate, "records per second of one of these logs; others are counted")
 	f.IntVar(&c.records.Burst, "log-burst", filterlog.DefaultBurst, "records of one of these logs at once")
 	c.containers.flags(f)
+	c.metadata.flags(f)
 	c.policy.flags(f)
 	c.bgp.flags(f)
 	c.dhcp.flags(f)
@@ -152,7 +154,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.zone == "" || len(c.zone) > schema.MaxZoneName || strings.ContainsFunc(c.zone, unicode.IsControl) {
 		return usagef("--zone %q: want a name of at most %d bytes", c.zone, schema.MaxZoneName)
 	}
-	if err := errors.Join(c.containers.check(), c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
+	if err := errors.Join(c.containers.check(), c.metadata.check(), c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
 		return err
 	}
 	if c.dhcp.on {
@@ -486,10 +488,14 @@ func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapsh
 
 // overlayAgent builds the overlay agent.
 func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
+	service, err := c.metadata.server(t)
+	if err != nil {
+		return nil, err
+	}
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
-		Companion: c.serviceContainers(t), Watchdog: &t.watchdog,
+		Companion: c.serviceContainers(t), Metadata: service, Watchdog: &t.watchdog,
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))

@@ -78,6 +78,9 @@ var guides = map[string]guide{
 		"openstack network create blue": {then: "until grep \"network-vif-plugged $port\" /run/nova-events; do sleep 0.2; done"},
 		"openstack port delete vm1":     {then: "until grep \"network-vif-deleted $port\" /run/nova-events; do sleep 0.2; done"},
 	}},
+	"metadata.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"ip netns add web": {then: "ip netns exec web curl -sf http://169.254.169.254/openstack/latest/meta_data.json | grep '\"hostname\":\"web-1\\.'"},
+	}},
 	"hosts.md": {after: install, machines: []machineAt{{"cloud", 1}, {"h1", 11}}, blocks: map[string]blockStep{
 		"install -d /etc/heddle":               {on: []string{"h1"}},
 		"heddle host list":                     {until: "h1 "},
@@ -170,7 +173,7 @@ var guides = map[string]guide{
 				"apt-get install etcd-server\n": ""}}, // scripts/setup has
 			"systemctl stop heddle-agent (2)": {on: []string{"h1"}},
 			"heddle host list":                {change: both("heddle host list", " up ")},
-			"tar -cf /root/server.tar -C / etc/heddle/heddle.yaml etc/heddle/tls etc/heddle/etcd var/lib/heddle/tls/ca.crt var/lib/heddle/tls/ca.key": {
+			"tar -cf /root/server.tar -C / etc/heddle/heddle.yaml etc/heddle/tls etc/heddle/etcd var/lib/heddle/secrets.key var/lib/heddle/tls/ca.crt var/lib/heddle/tls/ca.key": {
 				then: "cp /root/server.tar /opt/heddle-shared/"},
 			"adduser --system --group --no-create-home --home /var/lib/heddle heddle": {on: []string{"next"}, first: "cp /opt/heddle-shared/server.tar /root/"},
 		}},

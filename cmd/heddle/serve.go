@@ -26,6 +26,7 @@ import (
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/cli"
 	"heddle/internal/control"
+	"heddle/internal/sealing"
 	"heddle/internal/services"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
@@ -260,12 +261,20 @@ type server struct {
 	tasks       []task.Task
 }
 
+// secretsKeyFile is the file in the data directory that has the key with which servers seal what
+// users give to their machines. All servers of a cloud need the same one.
+const secretsKeyFile = "secrets.key"
+
 // addNeutron adds the parts of Neutron's resources; addAPIs adds their API.
 func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis control.IDRange) (err error) {
 	c := s.config
+	key, err := sealing.LoadServerKey(filepath.Join(c.data, secretsKeyFile))
+	if err != nil {
+		return fmt.Errorf("key of machines' metadata: %w", err)
+	}
 	s.statuses = control.NewStatuses(s.store, s.log.With("part", "statuses"))
 	if s.control, err = control.New(s.db, control.Options{
-		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, VXLANs: vnis, DNSDomain: c.dnsDomain, Statuses: s.statuses,
+		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, VXLANs: vnis, DNSDomain: c.dnsDomain, Statuses: s.statuses, SecretsKey: key,
 	}); err != nil {
 		return usageError{err}
 	}
@@ -273,6 +282,7 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis co
 		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewMoves(s.control, s.replica, s.log.With("part", "moves")),
 		control.NewArrivals(s.control, s.replica, s.log.With("part", "arrivals")),
 		control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
+		control.NewInstances(s.control, s.replica, s.log.With("part", "instances")),
 		control.NewDomains(s.control, s.replica, s.log.With("part", "domains")),
 		control.NewNetworkSharing(s.control, s.replica, s.log.With("part", "network sharing")),
 		s.newScheduler(), s.newGateways(),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/internal/neutron"
+	"heddle/internal/sealing"
 )
 
 // Options configure control. Fields left zero have the default in their comment.
@@ -40,6 +41,9 @@ type Options struct {
 	// Ordered chooses the lowest free address, and tunnel keys ascending from 1, so that equal
 	// operations choose the same. Default: random, so that concurrent operations rarely do.
 	Ordered bool
+	// SecretsKey seals what users give to their machines, and all servers have the same. Default:
+	// none, and machines are given nothing.
+	SecretsKey *sealing.ServerKey
 	// Now returns the time of changes. Default time.Now.
 	Now func() time.Time
 	// Seed seeds the choices of one operation. It must be safe for concurrent use. Default random.

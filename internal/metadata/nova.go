@@ -22,8 +22,6 @@ const (
 	// novaDial and novaAnswer bound the time until Nova is connected, and until it has answered.
 	novaDial   = 5 * time.Second
 	novaAnswer = 30 * time.Second
-	// mostBody bounds what a workload sends: Nova takes a password of a few hundred bytes.
-	mostBody = 16 << 10
 	// novaConnections bounds the connections to Nova that are kept between requests.
 	novaConnections = 16
 )
@@ -75,7 +73,7 @@ func (n *Nova) ServeMetadata(w http.ResponseWriter, r *http.Request, c Client) {
 	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), identityKey{}, who), n.answer)
 	defer cancel()
 	r = r.WithContext(ctx)
-	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	n.proxy.ServeHTTP(w, r)
 }
 
@@ -151,7 +149,7 @@ func (n *Nova) failed(w http.ResponseWriter, r *http.Request, err error) {
 	tooLarge := new(http.MaxBytesError)
 	switch {
 	case errors.As(err, &tooLarge):
-		err = refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes", mostBody)
+		err = refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes", maxBody)
 	case errors.Is(err, context.Canceled): // the workload has gone
 		return
 	case errors.Is(err, context.DeadlineExceeded):

@@ -96,7 +96,7 @@ func TestNovaFails(t *testing.T) {
 	foreign := machine()
 	foreign.DeviceID = ""
 	large := func() *http.Request {
-		return httptest.NewRequest(http.MethodPost, "http://169.254.169.254/openstack/latest/password", strings.NewReader(strings.Repeat("x", mostBody+1)))
+		return httptest.NewRequest(http.MethodPost, "http://169.254.169.254/openstack/latest/password", strings.NewReader(strings.Repeat("x", maxBody+1)))
 	}
 	rebound := get("/openstack")
 	rebound.Host = "rebind.example"
@@ -109,7 +109,7 @@ func TestNovaFails(t *testing.T) {
 		"away":           {novaAt(t, away, machine()), get("/openstack"), 502, "cannot be reached"},
 		"no device":      {novaAt(t, nova.URL, foreign), get("/openstack"), 404, "device_id"},
 		"not known yet":  {novaAt(t, nova.URL, nil), get("/openstack"), 503, "try again"},
-		"large body":     {novaAt(t, nova.URL, machine()), large(), 413, "16384 bytes"},
+		"large body":     {novaAt(t, nova.URL, machine()), large(), 413, "4096 bytes"},
 		"another's name": {novaAt(t, nova.URL, machine()), rebound, 403, "rebind.example"},
 	} {
 		if w := ask(c.s, c.r); w.Code != c.want || !strings.Contains(w.Body.String(), c.text) {

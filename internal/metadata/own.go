@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 // Machine is the workload behind a port.
@@ -114,7 +115,7 @@ func isServiceHost(host string) bool {
 		}
 	}
 	a, err := netip.ParseAddr(host)
-	return err == nil && (a == netip.AddrFrom4([4]byte{169, 254, 169, 254}) || a.WithZone("") == netip.MustParseAddr("fe80::a9fe:a9fe"))
+	return err == nil && (a == flow.MetadataIPv4 || a.WithZone("") == flow.MetadataIPv6)
 }
 
 // writeError answers with an error. What is not meant for workloads goes to the log alone.

@@ -48,7 +48,7 @@ type part struct {
 func served() []part {
 	return []part{
 		{routes: (*handler).core, extensions: coreExtensions()},
-		portBindings(), routers(), floatingIPs(), ndpProxies(), metering(), logging(), firewalls(), firewallGroups(), addressGroups(), defaultRules(), sharing(),
+		portBindings(), portMetadata(), routers(), floatingIPs(), ndpProxies(), metering(), logging(), firewalls(), firewallGroups(), addressGroups(), defaultRules(), sharing(),
 		trunks(), qos(),
 		agents(), flavors(), segments(),
 		subnetPools(), autoTopologies(),

@@ -452,10 +452,11 @@ func All() []snapshot.Table {
 		AddressScopes, SubnetPools, FreeRanges,
 		AutoTopologies,
 		BGPSpeakers, BGPPeers, BGPPasswords,
+		PortMetadatas, Instances,
 		TapServices, TapFlows,
 		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes, GatewayStates,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,
 		Quotas, PendingWorks, Bundles, ContainerBindings, Servers, Hosts, Underlays, Agents, TunnelZones,
-		HostStates, PoolHosts, TunnelKeys, PortStates, PortArrivals, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
+		HostStates, PoolHosts, TunnelKeys, MetadataKeys, PortStates, PortArrivals, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
 	}
 }

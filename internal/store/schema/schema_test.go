@@ -189,6 +189,8 @@ func TestStateKeys(t *testing.T) {
 	mac := packet.MAC{2, 0, 0, 0, 0, 1}
 	for want, got := range map[string]string{
 		"/heddle/secrets/h/bgp/r":                    schema.BGPPasswords.KeyOf(&topology.BgpPasswords{HostID: "h", RouterID: "r"}),
+		"/heddle/secrets/h/metadata/p":               schema.Instances.KeyOf(&topology.Instance{HostID: "h", PortID: "p"}),
+		"/heddle/state/h/metadata-key":               schema.MetadataKeys.KeyOf(&topology.MetadataKey{HostID: "h"}),
 		"/heddle/state/h/alive":                      schema.HostStates.KeyOf(&topology.HostState{HostID: "h"}),
 		"/heddle/state/h/ports/p":                    schema.PortStates.KeyOf(&topology.PortState{HostID: "h", PortID: "p"}),
 		"/heddle/state/h/arrivals/p":                 schema.PortArrivals.KeyOf(&topology.PortArrival{HostID: "h", PortID: "p"}),
@@ -285,9 +287,9 @@ func TestCarriers(t *testing.T) {
 // made anew each time.
 func TestUnknownMembers(t *testing.T) {
 	derived := []string{
-		"topology", "container-binding", "free-range", "pending-work", "bgp-passwords",
+		"topology", "container-binding", "free-range", "pending-work", "bgp-passwords", "instance",
 		// Reports, each of one writer:
-		"underlay", "server", "host-state", "pool-host", "tunnel-keys", "port-state", "port-arrival", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
+		"underlay", "server", "host-state", "pool-host", "tunnel-keys", "metadata-key", "port-state", "port-arrival", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
 		"learned-routes", "bgp-state", "trace-answer", "trace-request", "learned-remote", "gateway-state",
 	}
 	storetest.UnknownMembers{Tables: schema.All(), Derived: derived, Change: func(_ string, record any) {

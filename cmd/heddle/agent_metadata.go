@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"heddle/internal/metadata"
+	"heddle/internal/overlay"
+	"heddle/internal/sealing"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// metadataConfig holds the settings of a host's metadata service.
+type metadataConfig struct {
+	novaURL, secretFile string
+
+	nova   *url.URL // parsed from novaURL; nil: Heddle answers itself
+	secret string   // read from secretFile
+}
+
+func (c *metadataConfig) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.novaURL, "nova-metadata-url", "", "`URL` of Nova's metadata service, which answers this host's machines in place of Heddle, such as http://controller:8775")
+	f.StringVar(&c.secretFile, "metadata-secret-file", "", "`file` with Nova's metadata_proxy_shared_secret, for --nova-metadata-url")
+}
+
+// check reads the secret.
+func (c *metadataConfig) check() (err error) {
+	switch {
+	case c.novaURL == "" && c.secretFile == "":
+		return nil
+	case c.novaURL == "":
+		return usagef("--metadata-secret-file goes with --nova-metadata-url")
+	case c.secretFile == "":
+		return usagef("--nova-metadata-url goes with --metadata-secret-file: Nova believes no request that is not signed with its metadata_proxy_shared_secret")
+	}
+	if c.nova, err = metadata.ParseNovaURL(c.novaURL); err != nil {
+		return usagef("--nova-metadata-url %w", err)
+	}
+	raw, err := os.ReadFile(c.secretFile)
+	if err != nil {
+		return usagef("--metadata-secret-file: %w", err)
+	}
+	if c.secret = strings.TrimSpace(string(raw)); c.secret == "" {
+		return usagef("--metadata-secret-file %s: the file is empty: put Nova's metadata_proxy_shared_secret there", c.secretFile)
+	}
+	return nil
+}
+
+// server returns what builds the metadata service over the overlay agent.
+func (c *metadataConfig) server(t *agents) (func(overlay.Shared) overlay.MetadataServer, error) {
+	key, err := sealing.LoadHostKey(filepath.Join(t.config.state, "metadata.key"))
+	if err != nil {
+		return nil, fmt.Errorf("key of machines' metadata: %w", err)
+	}
+	log := t.log.With("part", "metadata")
+	return func(s overlay.Shared) overlay.MetadataServer {
+		public := &topology.MetadataKey{HostID: t.id, Key: key.Public()}
+		if err := s.Reports.SetLasting(schema.MetadataKeys.KeyOf(public), public); err != nil {
+			log.Error("cannot publish the key of machines' metadata", "err", err)
+		}
+		find := metadata.NewFinder(s.Objects, t.id, key)
+		if c.nova != nil {
+			return metadata.NewProxy(metadata.NewNova(find, c.nova, c.secret, log), log)
+		}
+		return metadata.NewProxy(metadata.NewOwn(find, log), log)
+	}, nil
+}
