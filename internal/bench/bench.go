@@ -42,6 +42,7 @@ func parts() []part {
 		{"changes", "changes of rules, and a restart, under traffic", (*bench).changes},
 		{"start", "an agent's start on a host with 100 of 1,000 ports", (*bench).start},
 		{"api", "the Neutron API over durable commits, up to 10,000 ports", (*bench).api},
+		{"metadata", "machines that ask for metadata, beside plain HTTP", (*bench).metadata},
 		{"services", "load balancers beside the kernel's DNAT and haproxy, taps, VTEPs, BGP, firewall logs", (*bench).services},
 	}
 }
