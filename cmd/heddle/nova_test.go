@@ -152,8 +152,15 @@ func TestNova(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	vm := s.lab.MustNamespace(t, "vm") // stands in for all machines
+	boot := func(name string) {
+		t.Helper()
+		if r := s.plug(t, name, "--netns", vm.Path(), "--interface", name); r.Status != "ACTIVE" {
+			t.Errorf("port %s is %s", name, r.Status)
+		}
+	}
 	web, db := machine("web", 11), machine("db", 12)
-	s.plug(t, "web", "--tap")
+	boot("web")
 	nova.wait(t, "network-vif-plugged", web)
 	nova.set(func() {
 		if len(nova.tokens) != 1 || nova.tokens[""] {
@@ -165,7 +172,7 @@ func TestNova(t *testing.T) {
 
 	// What happens while Nova is away, and then the server, is made up for.
 	nova.set(func() { nova.away = true })
-	s.plug(t, "db", "--tap")
+	boot("db")
 	succeed(t, s.ctl, s.args("unplug", "web")...)
 	within(t, "Nova to be asked", func() bool {
 		nova.mu.Lock()
@@ -180,15 +187,15 @@ func TestNova(t *testing.T) {
 	// Ports of no server of Nova's, and of one that it does not know, keep no others waiting.
 	unknown, mine := machine("unknown", 13), s.newPort(t, "mine", 14)
 	nova.set(func() { clear(nova.servers) })
-	s.plug(t, unknown.Name, "--tap")
-	s.plug(t, mine.Name, "--tap")
+	boot(unknown.Name)
+	boot(mine.Name)
 	for _, port := range []object{db, mine} {
 		if err := s.api.call(t.Context(), http.MethodDelete, "/v2.0/ports/"+port.ID, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	last := machine("last", 15)
-	s.plug(t, last.Name, "--tap")
+	boot(last.Name)
 	nova.wait(t, "network-vif-plugged", last)
 	nova.set(func() {
 		if len(nova.taken) > 0 {
