@@ -495,7 +495,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
-		Companion: c.serviceContainers(t), Metadata: service, Watchdog: &t.watchdog,
+		Companion: c.serviceContainers(t), Metadata: service, Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd,
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))

@@ -148,7 +148,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), cniCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(demo.Command(), bench.Command(), versionCommand(), manualCommand(), monitoringCommand(), configCommand())
-	root.AddCommand(cli.DoctorCommand(doctorChecks))
+	root.AddCommand(cli.DoctorCommand(doctorChecks), cli.SupportCommand(supportSettings))
 	return root
 }
 
@@ -177,5 +177,5 @@ func doctorChecks(server cli.Server, agent cli.Agent) []cli.Check {
 	}, diskCheck(server), spaceCheck(server), {
 		Name: "records of filters' logs", For: "agent --log-dir", Fix: "make room on the disk of " + records + ", or name another directory with --log-dir",
 		Run: func(context.Context) error { return filterlog.CheckDir(records) },
-	}}, certificateChecks(server, agent), physicalChecks(agent.Physical), xenChecks())
+	}}, certificateChecks(server, agent), physicalChecks(agent.Physical), xenChecks(), []cli.Check{clockCheck(agent.State)})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -77,15 +78,32 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 	ofSections(f, "physical", "agent")
 	f.StringVar(&agent.LogDir, "log-dir", "", "`directory` of heddle agent's logs of security groups and firewalls; default that of the agent")
 	ofSections(f, "log-dir", "agent")
+	peers := f.StringSlice("peer", nil, "tunnel `addresses` of other hosts to send the largest packets to, joined by commas")
+	mtu := f.Int("underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`, as heddle serve has it")
+	ofServer(f, "underlay-mtu")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := complete(); err != nil {
 			return err
 		}
 		server.Cluster.Quota = *clusterQuotaMiB << 20
-		return diagnose(cmd, *format, append(machineChecks(), checks(server, agent)...))
+		if *mtu < leastMTU || *mtu > mostMTU {
+			return &command.Exit{Code: 2, Text: fmt.Sprintf("--underlay-mtu %d: want %d to %d", *mtu, leastMTU, mostMTU)}
+		}
+		all := slices.Concat(machineChecks(), kernelFiles("/").checks(),
+			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), syncCheck(server.Data)}, checks(server, agent))
+		for _, peer := range *peers {
+			all = append(all, pathCheck(peer, *mtu))
+		}
+		return diagnose(cmd, *format, all)
 	}
 	return cmd
 }
+
+// Limits of --underlay-mtu for a probe.
+const (
+	leastMTU = 576
+	mostMTU  = 65535
+)
 
 func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 	var (

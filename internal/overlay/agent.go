@@ -72,7 +72,9 @@ type Options struct {
 	Poll time.Duration
 	// Snapshots is a directory for the last snapshot, to start from without the store; "" for none.
 	Snapshots string
-	Logs      LogOptions // of decisions that logs ask for
+	// CertificateEnd returns the end of the host's certificate, for reports; nil: it has none.
+	CertificateEnd func() time.Time
+	Logs           LogOptions // of decisions that logs ask for
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
 	Companion func(Shared) Companion `json:"-"`
 	// Metadata, if set, is built likewise, and answers this host's workloads at 169.254.169.254.
@@ -294,7 +296,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.arrivals = newArrivals(a.net, a.attachments, a.log)
 	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, arrivals: a.arrivals, loaded: make(chan struct{}), place: a.place,
 		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, place: a.place, changed: task.NewNotice()},
-		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world)}}
+		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world), a.hostReport}}
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)

@@ -13,7 +13,8 @@ import (
 // traces answers trace requests with the live state of this host.
 type traces struct {
 	*engine
-	sim *simulate.Simulator
+	sim    *simulate.Simulator
+	report func() *flow.HostReport
 }
 
 // changed answers a request while it exists. The simulation leaves nothing behind.
@@ -25,7 +26,12 @@ func (t *traces) changed(c *snapshot.Changed) {
 		}
 		return
 	}
-	answer := t.answer(r)
+	var answer flow.TraceAnswer
+	if r.Report {
+		answer.Report = t.report()
+	} else {
+		answer = t.answer(r)
+	}
 	answer.ID, answer.HostID, answer.LiveState = r.ID, t.host, true
 	t.count.traces.Add(1)
 	t.reports.set(schema.TraceAnswers.KeyOf(&answer), &answer)

@@ -242,6 +242,19 @@ func (r *Reconciler[K, V]) Status() Status {
 	return s
 }
 
+// Failing returns the errors of the items that fail.
+func (r *Reconciler[K, V]) Failing() map[K]error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[K]error{}
+	for k, it := range r.items {
+		if it.state == failing {
+			all[k] = it.err
+		}
+	}
+	return all
+}
+
 // Settled reports whether nothing is left to do: all items are in place or wait.
 func (s Status) Settled() bool {
 	return s.Complete && s.InPlace+s.Waiting == s.Wanted && s.Failing == 0

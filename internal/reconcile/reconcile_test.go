@@ -119,6 +119,9 @@ func TestFailuresAreTriedAgainWithGrowingPauses(t *testing.T) {
 	if st := r.Status(); st.Failing != 1 || st.LastError == nil || !strings.Contains(st.String(), "things bad: broken") {
 		t.Errorf("status %v", st)
 	}
+	if failing := r.Failing(); len(failing) != 1 || failing["bad"] == nil {
+		t.Errorf("failing %v", failing)
+	}
 	s.broken = map[string]error{}
 	c.t = c.t.Add(time.Minute)
 	r.Pass(t.Context())

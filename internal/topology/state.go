@@ -142,10 +142,12 @@ type LearnedNeighbour struct {
 	MAC       packet.MAC `json:"mac"`
 }
 
-// TraceRequest asks a host's agent to simulate a frame on a port with its live state; short-lived.
+// TraceRequest asks a host's agent to simulate a frame on a port with its live state, or to report
+// on the host; short-lived.
 type TraceRequest struct {
 	ID     string `json:"id"`
 	HostID string `json:"hostId"`
 	PortID string `json:"portId"`
 	Frame  []byte `json:"frame"`
+	Report bool   `json:"report,omitempty"` // in place of a walk; agents of earlier versions do not know it
 }

@@ -1,10 +1,11 @@
-// Package console is the operators' view of a running Heddle: traces through the virtual network,
-// the BGP sessions of routers, and the format of the store.
+// Package console is the operators' view of a running Heddle: its status, traces through the
+// virtual network, the BGP sessions of routers, and the format of the store.
 // Every call wants the role admin.
 package console
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -23,6 +24,10 @@ type Options struct {
 	Log     *slog.Logger
 	// TraceWait bounds how long the agent of a live host takes to answer; 0 = 3 s.
 	TraceWait time.Duration
+	// StoreMembers returns the store's members, and Certificates those of this server, for the
+	// status. Either may be nil.
+	StoreMembers func(context.Context) ([]StoreMember, error)
+	Certificates func() []Certificate
 }
 
 // Register adds the console's routes to mux, which must be behind api.RequireToken.
@@ -30,6 +35,7 @@ func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	c := &console{o}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
+	mux.HandleFunc("GET /v1/status", api.Admin(c.status))
 	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))
 	mux.HandleFunc("GET /v1/upgrade", api.Admin(c.upgrade))
 	mux.HandleFunc("POST /v1/upgrade/commit", api.Admin(c.commitUpgrade))

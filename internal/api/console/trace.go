@@ -111,7 +111,7 @@ func localnetEntry(snap *records.Snap, network, host string) (entry, error) {
 // it does.
 func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, frame []byte) (*flow.TraceAnswer, error) {
 	if _, alive := schema.HostStates.Peek(snap, at.host); alive {
-		answer, err := c.ask(ctx, at, frame)
+		answer, err := c.ask(ctx, topology.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame})
 		if err != nil || answer != nil {
 			return answer, err
 		}
@@ -120,9 +120,9 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, fram
 	return simulated(snap, at, frame), nil
 }
 
-// ask leaves the request in the store, under a lease, and waits for the agent's answer; nil when
-// none came.
-func (c *console) ask(ctx context.Context, at entry, frame []byte) (*flow.TraceAnswer, error) {
+// ask leaves a request to an agent in the store, under a lease, and waits for the answer; nil when
+// none came. The request lacks its ID.
+func (c *console) ask(ctx context.Context, request topology.TraceRequest) (*flow.TraceAnswer, error) {
 	st := c.DB.Store()
 	lease, err := st.Grant(ctx, c.TraceWait+5*time.Second)
 	if err != nil {
@@ -132,16 +132,16 @@ func (c *console) ask(ctx context.Context, at entry, frame []byte) (*flow.TraceA
 		// Without it the request stays until the lease ends, which does no harm.
 		_ = st.Revoke(context.WithoutCancel(ctx), lease)
 	}()
-	id := uuid.NewString()
+	request.ID = uuid.NewString()
 	from, err := st.Revision(ctx)
 	if err != nil {
 		return nil, err
 	}
 	wait, cancel := context.WithTimeout(ctx, c.TraceWait)
 	defer cancel()
-	changes, _ := st.Watch(wait, from, schema.TraceAnswers.Key(at.host+"/"+id))
+	changes, _ := st.Watch(wait, from, schema.TraceAnswers.Key(request.HostID+"/"+request.ID))
 	_, err = c.DB.Update(ctx, func(tx *records.Tx) error {
-		return schema.TraceRequests.PutLeased(tx, &topology.TraceRequest{ID: id, HostID: at.host, PortID: at.port, Frame: frame}, lease)
+		return schema.TraceRequests.PutLeased(tx, &request, lease)
 	})
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (c *console) ask(ctx context.Context, at entry, frame []byte) (*flow.TraceA
 			}
 			var a flow.TraceAnswer
 			if err := json.Unmarshal(e.Value, &a); err != nil {
-				return nil, fmt.Errorf("answer of host %s: %w", at.host, err)
+				return nil, fmt.Errorf("answer of host %s: %w", request.HostID, err)
 			}
 			return &a, nil
 		}

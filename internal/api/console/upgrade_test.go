@@ -16,9 +16,7 @@ import (
 // TestUpgrade: the format is raised once no live member is behind, by those who may.
 func TestUpgrade(t *testing.T) {
 	w := newWorld(t, time.Second)
-	if _, err := w.db.Store().Commit(t.Context(), nil, []store.Op{{Key: store.SchemaKey, Value: []byte("1")}}); err != nil {
-		t.Fatal(err)
-	}
+	w.writeFormat(t)
 	report := func(reads int) {
 		w.update(t, func(tx *records.Tx) error {
 			return schema.HostStates.Put(tx, &topology.HostState{HostID: host, Version: "v", Reads: reads, Writes: reads})
@@ -43,6 +41,14 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("commit: %d %s", status, text)
 	}
 	wantUpgrade(t, w, 2, 1, []bool{false, false})
+}
+
+// writeFormat marks the store as one of format 1.
+func (w *world) writeFormat(t *testing.T) {
+	t.Helper()
+	if _, err := w.db.Store().Commit(t.Context(), nil, []store.Op{{Key: store.SchemaKey, Value: []byte("1")}}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // wantUpgrade compares the format in use, and who of server and host is behind.

@@ -41,6 +41,7 @@ type Space struct {
 	// Assumed: the member does not report its quota and none was given, so Quota is etcd's default.
 	Assumed bool `json:"quota_assumed"`
 	NoSpace bool `json:"no_space"`
+	Leader  bool `json:"leader"` // of the members
 	// DiskFull: the disk of an embedded store is so full that its server accepts no writes.
 	DiskFull bool `json:"disk_full,omitempty"`
 }
@@ -122,7 +123,7 @@ func (s *Etcd) Space(ctx context.Context) ([]Space, error) {
 		if err != nil {
 			return nil, explain(ctx, "status of "+e, err)
 		}
-		one := Space{Member: e, Size: r.DbSize, InUse: r.DbSizeInUse, Quota: r.DbSizeQuota, NoSpace: noSpace[r.Header.MemberId]}
+		one := Space{Member: e, Size: r.DbSize, InUse: r.DbSizeInUse, Quota: r.DbSizeQuota, NoSpace: noSpace[r.Header.MemberId], Leader: r.Leader == r.Header.MemberId}
 		if one.Quota == 0 {
 			one.Quota, one.Assumed = cmp.Or(s.quota, defaultClusterQuota), s.quota == 0
 		}

@@ -16,6 +16,8 @@ type TraceAnswer struct {
 	// Names has what the ids in the answer stand for, as far as the server knows.
 	Names map[string]TraceName `json:"names,omitempty"`
 	Error string               `json:"error,omitempty"` // the request could not be answered, in words
+	// Report is the answer in place of a walk, if the request asked for it.
+	Report *HostReport `json:"report,omitempty"`
 }
 
 // TraceOutput is a port that gets the frame.

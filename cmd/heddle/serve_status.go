@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"heddle/internal/api/console"
+	"heddle/internal/api/hosts"
+	"heddle/internal/store/backend"
+)
+
+// storeMembers returns the store's members, with what is wrong with each.
+func (s *server) storeMembers(ctx context.Context) ([]console.StoreMember, error) {
+	space, err := s.store.Space(ctx)
+	if err != nil {
+		return nil, err
+	}
+	members := []console.StoreMember{}
+	for _, m := range space {
+		member := console.StoreMember{Name: m.Member, Leader: m.Leader, Size: m.Size, Quota: m.Quota}
+		switch {
+		case m.NoSpace:
+			member.Problem, member.Fix = "it refuses all writes for lack of space", "heddle store reclaim; docs/guides/operating.md has the rest"
+		case m.Full():
+			member.Problem, member.Fix = "it is full: only deletions and log-ins are accepted", "delete what is not needed, then: heddle store reclaim"
+		case m.NearlyFull():
+			member.Problem, member.Fix = fmt.Sprintf("it is nearly full: %d of %d MiB", m.Size>>20, m.Quota>>20), "heddle store reclaim, or raise its quota"
+		}
+		members = append(members, member)
+	}
+	return members, nil
+}
+
+// certificates returns the certificates of the APIs and of the store's authority, as far as they
+// can be read.
+func (s *server) certificates() (all []console.Certificate) {
+	c := s.config
+	add := func(name, file string, renewed bool) {
+		if end, err := certificateEnd(file); err == nil {
+			all = append(all, console.Certificate{Name: name, End: end, Renewed: renewed})
+		}
+	}
+	if c.tlsCert != "" {
+		add("the APIs ("+c.tlsCert+")", c.tlsCert, false)
+	}
+	if c.agents != "" {
+		own, _ := backend.ServerCertificate(c.data)
+		add("the store's server", own, true)
+		add("the store's authority", backend.AuthorityFile(c.data), false)
+	}
+	if c.etcd.CertFile != "" {
+		add("this server towards the store ("+c.etcd.CertFile+")", c.etcd.CertFile, false)
+	}
+	return all
+}
+
+// certificateEnd returns the end of this host's certificate; the zero time if it has none.
+func (c *agentConfig) certificateEnd() time.Time {
+	joined, err := hosts.Load(c.state)
+	if err != nil {
+		return time.Time{}
+	}
+	end, err := certificateEnd(joined.CertFile)
+	if err != nil {
+		return time.Time{} // the agent's log says so when it tries to renew it
+	}
+	return end
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"heddle/internal/netlab"
+)
+
+// TestSupportHasNoSecrets seeds a server with marker secrets in its settings, variables and files,
+// and finds none of them in a bundle that holds what helps to find a fault.
+func TestSupportHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, run, state := filepath.Join(dir, "data"), filepath.Join(dir, "run"), filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	seed := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	config := seed("heddle.yaml", "serve:\n  data: "+data+"\n  admin-password: marker-admin\nagent:\n  state: "+state+
+		"\n  join-file: "+seed("token", "heddle-join-1.marker-token.x\n")+"\ntunnel-controller:\n  password-file: "+seed("password", "marker-pool\n")+"\n")
+	seed("state/host.key", "-----BEGIN PRIVATE KEY-----\nmarker-key\n-----END PRIVATE KEY-----\n")
+	ns := netlab.ForTest(t).MustNamespace(t, "serve")
+	start(t, ns, "serve", "--config", config, "--run-dir", run)
+
+	bundle := filepath.Join(dir, "bundle.tar.gz")
+	text, code := outputWith(t, ns, []string{"HEDDLE_ETCD_SECRET=marker-variable"}, "support", "--config", config, "--run-dir", run, "--output-file", bundle)
+	if code != 0 || !strings.Contains(text, bundle+": ") {
+		t.Fatalf("exit code %d: %s", code, text)
+	}
+	files := unpackBundle(t, bundle)
+	for name, words := range map[string]string{
+		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "settings/serve.txt": "admin-password",
+		"serve/status.json": `"role":"serve"`, "serve/metrics.txt": "heddle_build_info", "serve/goroutines.txt": "goroutine ", "serve/heap.pb.gz": "",
+		"serve/cpu.pb.gz": "", "kernel/links.txt": "lo: ", "manifest.json": "settings/agent.txt",
+	} {
+		if got, there := files[name]; !there || !strings.Contains(got, words) {
+			t.Errorf("%s: there: %v, want %q in\n%.500s\n%s", name, there, words, got, text)
+		}
+	}
+	for name, got := range files {
+		if at := strings.Index(got, "marker-"); at >= 0 {
+			t.Errorf("%s has a secret: …%.60s", name, got[max(at-30, 0):])
+		}
+	}
+	refuse(t, ns, 1, "file exists", "support", "--config", config, "--run-dir", run, "--output-file", bundle)
+	refuse(t, ns, 2, "--hours 0: want 1 or more", "support", "--hours", "0")
+}
+
+// unpackBundle returns the files of a bundle.
+func unpackBundle(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zip, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		files[name] = string(text)
+	}
+}

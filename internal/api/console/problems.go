@@ -1,0 +1,94 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Limits of what is no problem.
+const (
+	mostAhead      = 2 * time.Second // of a host's clock
+	tableFull      = 80              // percent
+	renewedEarlier = 14 * 24 * time.Hour
+	// hostRenewal is the time before the end of a host's certificate, of seven days unless
+	// configured, at which it has not been renewed when it should have been: at half of its life.
+	hostRenewal = 6 * time.Hour
+	mostNamed   = 10 // ports of one problem
+)
+
+// findProblems returns what is wrong, the parts that others rest on first.
+func (v *statusView) findProblems(now time.Time) []problem {
+	found := []problem{}
+	add := func(fix, format string, args ...any) {
+		found = append(found, problem{fmt.Sprintf(format, args...), fix})
+	}
+	for _, m := range v.Store.Members {
+		if m.Problem != "" {
+			add(m.Fix, "store: %s: %s", m.Name, m.Problem)
+		}
+	}
+	if v.Store.Written < v.Store.Newest {
+		add("once all members are upgraded: heddle upgrade commit; heddle upgrade status names those that are behind",
+			"store: written in format %d, though members know format %d", v.Store.Written, v.Store.Newest)
+	}
+	for _, c := range v.Certificates {
+		switch left := c.End.Sub(now); {
+		case left <= 0:
+			add("replace it: docs/guides/tls.md", "certificate: %s ended on %s", c.Name, c.End.Format(time.DateOnly))
+		case left < renewedEarlier:
+			add("replace it: docs/guides/tls.md; of Heddle's own the server's log says why they are not renewed", "certificate: %s ends on %s", c.Name, c.End.Format(time.DateOnly))
+		}
+	}
+	for i := range v.Hosts {
+		v.Hosts[i].findProblems(now, add)
+	}
+	if n := len(v.Ports.Failing); n > 0 {
+		add("the log of the agent there has more: journalctl -u heddle-agent", "%d ports fail: %s", n, named(v.Ports.Failing))
+	}
+	return found
+}
+
+// findProblems adds what is wrong with a host.
+func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, args ...any)) {
+	switch {
+	case !h.Alive:
+		add("start its agent, or look why it cannot reach the store: journalctl -u heddle-agent there; a host that is gone for good: heddle host remove "+h.ID,
+			"host %s is down: its %d ports are", h.Name, h.Ports)
+		return
+	case !h.Overlay:
+		return
+	case !h.Answered:
+		add("look at its log: journalctl -u heddle-agent there; agents of earlier versions do not report", "host %s is up, but its agent does not report", h.Name)
+		return
+	}
+	if h.Ahead != nil && time.Duration(abs(*h.Ahead))*time.Millisecond > mostAhead {
+		add("set the clocks by NTP: timedatectl set-ntp true", "host %s: its clock is %s from this server's", h.Name, time.Duration(*h.Ahead)*time.Millisecond)
+	}
+	for _, t := range h.Tables {
+		if t.Max > 0 && t.Used*100 >= t.Max*tableFull {
+			add("find who opens so many; for flows, raise --max-flows of the agent", "host %s: its table of %s is %d%% full", h.Name, t.Name, t.Used*100/t.Max)
+		}
+	}
+	if end := h.CertificateEnd; !end.IsZero() && end.Sub(now) < hostRenewal {
+		add("its agent renews it by itself: look why it cannot, in its log", "host %s: its certificate ends on %s", h.Name, end.Format(time.DateOnly))
+	}
+}
+
+// named names some ports, with the reason for each.
+func named(ports []portView) string {
+	var words []string
+	for _, p := range ports[:min(len(ports), mostNamed)] {
+		word := p.Name + " on " + p.Host
+		if p.Reason != "" {
+			word += " (" + p.Reason + ")"
+		}
+		words = append(words, word)
+	}
+	if more := len(ports) - len(words); more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, ", ")
+}
+
+func abs(n int64) int64 { return max(n, -n) }

@@ -1,0 +1,230 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"heddle/internal/api"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+)
+
+// StoreMember is a member of the store, as its server reports it.
+type StoreMember struct {
+	Name    string `json:"name"`
+	Leader  bool   `json:"leader"`
+	Size    int64  `json:"size"`  // bytes
+	Quota   int64  `json:"quota"` // Size at which it accepts nothing more
+	Problem string `json:"problem,omitempty"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+// Certificate is a certificate of this server.
+type Certificate struct {
+	Name string    `json:"name"`
+	End  time.Time `json:"end"`
+	// Renewed: Heddle renews it by itself.
+	Renewed bool `json:"renewed"`
+}
+
+// statusView is the status of all of Heddle: Problems first.
+type statusView struct {
+	Problems     []problem     `json:"problems"`
+	Servers      []serverView  `json:"servers"`
+	Store        storeView     `json:"store"`
+	Hosts        []hostStatus  `json:"hosts"`
+	Ports        portsView     `json:"ports"`
+	Certificates []Certificate `json:"certificates"`
+}
+
+// problem is something that an operator should mend.
+type problem struct {
+	What string `json:"what"`
+	Fix  string `json:"fix"`
+}
+
+type serverView struct {
+	Name    string    `json:"name"`
+	Role    string    `json:"role"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started_at"`
+}
+
+// storeView is the store's members and its format.
+type storeView struct {
+	Members []StoreMember `json:"members"`
+	Written int           `json:"written"` // format in use
+	Newest  int           `json:"newest"`  // newest that a member writes
+}
+
+// hostStatus is a host, with what its agent reports if it does.
+type hostStatus struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	Alive    bool   `json:"alive"`
+	Version  string `json:"version,omitempty"`
+	Ports    int    `json:"ports"`              // bound to it
+	Overlay  bool   `json:"overlay"`            // its agent can report
+	Answered bool   `json:"answered"`           // the agent reported what follows
+	Ahead    *int64 `json:"ahead_ms,omitempty"` // its clock, of this server's; nil within the time that the answer took
+	*flow.HostReport
+}
+
+// portsView counts the ports that belong to machines of virtual networks.
+type portsView struct {
+	Bound   int        `json:"bound"` // to a host, and up by their owner's will
+	Active  int        `json:"active"`
+	Down    []portView `json:"down"`    // no interface yet, or the host is down
+	Failing []portView `json:"failing"` // not attached, though the interface is there
+}
+
+type portView struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"` // or the first address
+	Host   string `json:"host"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// status answers with the status of servers, store, hosts and ports, and what is wrong with them.
+func (c *console) status(w http.ResponseWriter, r *http.Request) error {
+	snap, err := c.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	v := statusView{Servers: servers(snap), Hosts: hostsOf(snap), Certificates: []Certificate{}}
+	found, _, err := schema.ReadFormat(r.Context(), c.DB.Store())
+	if err != nil {
+		return err
+	}
+	v.Store = storeView{Members: []StoreMember{}, Written: found.Written, Newest: schema.NewestFormat(found, schema.Members(snap))}
+	if c.StoreMembers != nil {
+		if v.Store.Members, err = c.StoreMembers(r.Context()); err != nil {
+			return err
+		}
+	}
+	if c.Certificates != nil {
+		v.Certificates = append(v.Certificates, c.Certificates()...)
+	}
+	c.askHosts(r.Context(), v.Hosts)
+	v.Ports = ports(snap, v.Hosts)
+	v.Problems = v.findProblems(time.Now())
+	api.WriteJSON(w, http.StatusOK, v)
+	return nil
+}
+
+func servers(r records.Reader) []serverView {
+	all := []serverView{}
+	for s := range schema.Servers.All(r) {
+		all = append(all, serverView{s.Name, s.Role, s.Version, s.StartedAt})
+	}
+	slices.SortFunc(all, func(a, b serverView) int {
+		return cmp.Or(strings.Compare(a.Role, b.Role), strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
+	})
+	return all
+}
+
+func hostsOf(r records.Reader) []hostStatus {
+	all := []hostStatus{}
+	for h := range schema.Hosts.All(r) {
+		s := hostStatus{ID: h.ID, Name: h.Name, Ports: schema.Ports.CountBy(r, "bound_host", h.ID)}
+		if state, ok := schema.HostStates.Peek(r, h.ID); ok {
+			s.Alive, s.Version, s.Overlay = true, state.Version, slices.Contains(state.Roles, "overlay")
+		} else if state, ok := schema.PoolHosts.Peek(r, schema.XenRef(h.ID)); ok {
+			s.Alive, s.Version = true, state.Version
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b hostStatus) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	return all
+}
+
+// mostAsked bounds the agents that are asked at the same time.
+const mostAsked = 64
+
+// askHosts fills in what the agents of live hosts report.
+func (c *console) askHosts(ctx context.Context, hosts []hostStatus) {
+	free := make(chan struct{}, mostAsked)
+	var asking sync.WaitGroup
+	for i := range hosts {
+		if !hosts[i].Alive || !hosts[i].Overlay {
+			continue
+		}
+		free <- struct{}{}
+		asking.Go(func() {
+			c.askHost(ctx, &hosts[i])
+			<-free
+		})
+	}
+	asking.Wait()
+}
+
+func (c *console) askHost(ctx context.Context, h *hostStatus) {
+	asked := time.Now()
+	answer, err := c.ask(ctx, topology.TraceRequest{HostID: h.ID, Report: true})
+	if err != nil || answer == nil || answer.Report == nil {
+		c.Log.Warn("no report of a host", "host", h.Name, "err", err)
+		return
+	}
+	h.Answered, h.HostReport = true, answer.Report
+	h.Ahead = ahead(h.Time, asked, time.Now())
+}
+
+// ahead returns by how many milliseconds a clock that was read between two times of ours is ahead
+// of ours, at the least; nil if it may be right.
+func ahead(read, from, to time.Time) *int64 {
+	var by time.Duration
+	switch {
+	case read.After(to):
+		by = read.Sub(to)
+	case read.Before(from):
+		by = read.Sub(from)
+	default:
+		return nil
+	}
+	ms := by.Milliseconds()
+	return &ms
+}
+
+// ports sorts the ports of virtual networks that are bound and should be up.
+func ports(r records.Reader, hosts []hostStatus) portsView {
+	v := portsView{Down: []portView{}, Failing: []portView{}}
+	byID := map[string]*hostStatus{}
+	for i := range hosts {
+		byID[hosts[i].ID] = &hosts[i]
+	}
+	for p := range schema.Ports.All(r) {
+		host := byID[p.BoundHostID]
+		if network, ok := schema.Networks.Peek(r, p.NetworkID); host == nil || !p.AdminStateUp || !ok || network.Routed() {
+			continue
+		}
+		v.Bound++
+		one := portView{ID: p.ID, Name: portName(p), Host: host.Name}
+		if host.HostReport != nil && host.Failing[p.ID] != "" {
+			one.Reason = host.Failing[p.ID]
+			v.Failing = append(v.Failing, one)
+		} else if _, active := schema.PortStates.Peek(r, host.ID+"/"+p.ID); active {
+			v.Active++
+		} else {
+			v.Down = append(v.Down, one)
+		}
+	}
+	for _, list := range [][]portView{v.Down, v.Failing} {
+		slices.SortFunc(list, func(a, b portView) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	}
+	return v
+}
+
+func portName(p *neutron.Port) string {
+	if p.Name == "" && len(p.FixedIPs) > 0 {
+		return p.FixedIPs[0].IPAddress.String()
+	}
+	return cmp.Or(p.Name, p.ID)
+}

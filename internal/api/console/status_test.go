@@ -1,0 +1,156 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+)
+
+// getStatus calls for the status.
+func (w *world) getStatus(t *testing.T) (v statusView) {
+	t.Helper()
+	code, text := w.get(t, "admin", "/v1/status")
+	if err := json.Unmarshal([]byte(text), &v); err != nil || code != http.StatusOK {
+		t.Fatalf("got %d %s: %v", code, text, err)
+	}
+	return v
+}
+
+func (v statusView) wantProblems(t *testing.T, want ...string) {
+	t.Helper()
+	if len(v.Problems) != len(want) {
+		t.Fatalf("got problems %+v, want %d", v.Problems, len(want))
+	}
+	for i, words := range want {
+		if p := v.Problems[i]; !strings.Contains(p.What, words) || p.Fix == "" {
+			t.Errorf("problem %d is %+v, want %q", i, p, words)
+		}
+	}
+}
+
+// answerReports answers as the agent of the host would.
+func (w *world) answerReports(t *testing.T, report *flow.HostReport) {
+	t.Helper()
+	st := w.db.Store()
+	from, err := st.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	changes, _ := st.Watch(ctx, from, schema.TraceRequestsPrefix)
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		for change := range changes {
+			for _, e := range change.Events {
+				var r topology.TraceRequest
+				if e.Deleted || json.Unmarshal(e.Value, &r) != nil || !r.Report {
+					continue
+				}
+				if _, err := w.db.Update(ctx, func(tx *records.Tx) error {
+					return schema.TraceAnswers.Put(tx, &flow.TraceAnswer{ID: r.ID, HostID: r.HostID, Report: report})
+				}); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+}
+
+// TestStatus: what is wrong comes first, with what to do; hosts' agents are asked.
+func TestStatus(t *testing.T) {
+	w := newWorld(t, 200*time.Millisecond)
+	w.writeFormat(t)
+	w.update(t, func(tx *records.Tx) error {
+		p, err := schema.Ports.Get(tx, boundPort)
+		if err != nil {
+			return err
+		}
+		up := *p
+		up.AdminStateUp, up.Name = true, "vm1"
+		return errors.Join(schema.Ports.Put(tx, &up), schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}),
+			schema.Servers.Put(tx, &schema.Server{ID: "s", Name: "cloud", Role: "serve", Version: "v", Reads: 1, Writes: 1}))
+	})
+	v := w.getStatus(t)
+	v.wantProblems(t, "host h1 is down: its 2 ports are")
+	if len(v.Servers) != 1 || v.Servers[0].Name != "cloud" || v.Ports.Bound != 1 || len(v.Ports.Down) != 1 || v.Ports.Down[0].Name != "vm1" {
+		t.Errorf("got %+v", v)
+	}
+	w.update(t, func(tx *records.Tx) error {
+		return schema.HostStates.Put(tx, &topology.HostState{HostID: host, Version: "v", Roles: []string{"overlay"}})
+	})
+	w.getStatus(t).wantProblems(t, "host h1 is up, but its agent does not report")
+
+	report := &flow.HostReport{Time: time.Now().Add(time.Hour), Tunnels: 1, Failing: map[string]string{boundPort: "device busy"},
+		Tables: []flow.TableFill{{Name: "flows", Used: 80, Max: 100}, {Name: "connections", Used: 79, Max: 100}}, CertificateEnd: time.Now().Add(time.Hour)}
+	w.answerReports(t, report)
+	v = w.getStatus(t)
+	v.wantProblems(t, "host h1: its clock is 59m", "host h1: its table of flows is 80% full", "host h1: its certificate ends on", "1 ports fail: vm1 on h1 (device busy)")
+	if h := v.Hosts[0]; !h.Answered || h.Tunnels != 1 || len(v.Ports.Down) != 0 {
+		t.Errorf("got %+v", v)
+	}
+	if code, _ := w.get(t, "member", "/v1/status"); code != http.StatusForbidden {
+		t.Errorf("a member is answered %d", code)
+	}
+}
+
+// TestStatusWell: nothing is wrong, and an active port is counted.
+func TestStatusWell(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.writeFormat(t)
+	w.update(t, func(tx *records.Tx) error {
+		p, err := schema.Ports.Get(tx, boundPort)
+		if err != nil {
+			return err
+		}
+		up := *p
+		up.AdminStateUp = true
+		return errors.Join(schema.Ports.Put(tx, &up), schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}),
+			schema.HostStates.Put(tx, &topology.HostState{HostID: host, Roles: []string{"overlay"}}),
+			schema.PortStates.Put(tx, &topology.PortState{PortID: boundPort, HostID: host}))
+	})
+	w.answerReports(t, &flow.HostReport{Time: time.Now()})
+	v := w.getStatus(t)
+	v.wantProblems(t)
+	if v.Ports.Active != 1 || len(v.Ports.Down) != 0 {
+		t.Errorf("ports: %+v", v.Ports)
+	}
+}
+
+// TestFindProblems: the limits of stores, certificates and formats.
+func TestFindProblems(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	v := statusView{Store: storeView{Members: []StoreMember{{Name: "one"}, {Name: "two", Problem: "it is full", Fix: "delete"}}, Written: 1, Newest: 2},
+		Certificates: []Certificate{{Name: "good", End: now.Add(15 * 24 * time.Hour)}, {Name: "late", End: now.Add(time.Hour)}, {Name: "gone", End: now.Add(-time.Hour)}}}
+	for n := range 12 {
+		v.Ports.Failing = append(v.Ports.Failing, portView{Name: string(rune('a' + n)), Host: "h"})
+	}
+	v.Problems = v.findProblems(now)
+	v.wantProblems(t, "store: two: it is full", "written in format 1, though members know format 2", "late ends on 2026-01-02", "gone ended on 2026-01-02", "12 ports fail: a on h, b on h, c on h, d on h, e on h, f on h, g on h, h on h, i on h, j on h, and 2 more")
+}
+
+// TestAhead: a clock that was read while its host was asked may be right.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	from := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	to := from.Add(time.Second)
+	for read, want := range map[time.Duration]int64{-2 * time.Second: -2000, 4 * time.Second: 3000} {
+		if got := ahead(from.Add(read), from, to); got == nil || *got != want {
+			t.Errorf("read %s after: got %v, want %d", read, got, want)
+		}
+	}
+	if got := ahead(from.Add(500*time.Millisecond), from, to); got != nil {
+		t.Errorf("may be right: got %d", *got)
+	}
+}

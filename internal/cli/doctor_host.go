@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// kernelFiles is the directory that holds proc and sys.
+type kernelFiles string
+
+// read returns a file's text without spaces around it; "" if there is none.
+func (root kernelFiles) read(path string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(string(root), path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(raw)), err
+}
+
+// checks returns the checks of settings of the kernel, and of other programs' traces in it.
+func (root kernelFiles) checks() []Check {
+	return []Check{{
+		Name: "reverse path filter", For: "overlay: tunnels", Optional: true,
+		Fix: "sysctl -w net.ipv4.conf.all.rp_filter=2, and the same in /etc/sysctl.d: a strict filter drops tunnelled packets that come in by another interface than answers leave by",
+		Run: func(context.Context) error {
+			return root.refuse("proc/sys/net/ipv4/conf/all/rp_filter", "1", "strict")
+		},
+	}, {
+		Name: "bridged frames past iptables", For: "hosts with bridges", Optional: true,
+		Fix: "sysctl -w net.bridge.bridge-nf-call-iptables=0, unless a program such as Docker needs it: rules of the host apply to frames between its bridges' ports",
+		Run: func(context.Context) error {
+			return root.refuse("proc/sys/net/bridge/bridge-nf-call-iptables", "1", "bridged frames go through iptables")
+		},
+	}, {
+		Name: "room for connections", For: "policy",
+		Fix: "sysctl -w net.netfilter.nf_conntrack_max to twice of it, and the same in /etc/sysctl.d",
+		Run: func(context.Context) error { return root.checkConnections() },
+	}, {
+		Name: "other network agents", For: "overlay, policy", Optional: true,
+		Fix: "stop and remove the other agent, then its interfaces and rules, or reboot: two agents undo each other's work",
+		Run: func(context.Context) error { return root.findOthers() },
+	}}
+}
+
+// refuse returns an error if a file has a value.
+func (root kernelFiles) refuse(path, value, meaning string) error {
+	got, err := root.read(path)
+	if err == nil && got == value {
+		err = fmt.Errorf("/%s is %s: %s", path, got, meaning)
+	}
+	return err
+}
+
+// checkConnections finds a table of connections that is nearly full: the kernel drops what opens
+// more.
+func (root kernelFiles) checkConnections() error {
+	const dir = "proc/sys/net/netfilter/nf_conntrack_"
+	used, err1 := root.read(dir + "count")
+	most, err2 := root.read(dir + "max")
+	if err := errors.Join(err1, err2); err != nil || used == "" || most == "" {
+		return err
+	}
+	n, err1 := strconv.Atoi(used)
+	of, err2 := strconv.Atoi(most)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if n*5 >= of*4 {
+		return fmt.Errorf("%d of %d connections are in use", n, of)
+	}
+	return nil
+}
+
+// others has the beginnings of the names of interfaces that other network agents make.
+var others = map[string]string{
+	"br-int": "Neutron's or OVN's Open vSwitch agent", "brq": "Neutron's Linux bridge agent", "qbr": "Neutron's hybrid firewall",
+	"qvo": "Neutron's hybrid firewall", "genev_sys": "OVN", "vxlan.calico": "Calico's Felix", "cilium_": "Cilium", "flannel.": "Flannel",
+}
+
+func (root kernelFiles) findOthers() error {
+	entries, err := os.ReadDir(filepath.Join(string(root), "sys/class/net"))
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, e := range entries {
+		for beginning, agent := range others {
+			if strings.HasPrefix(e.Name(), beginning) {
+				found = append(found, e.Name()+" of "+agent)
+			}
+		}
+	}
+	if len(found) > 0 {
+		slices.Sort(found)
+		return errors.New("interfaces of other agents: " + strings.Join(found, ", "))
+	}
+	return nil
+}
+
+// secretsCheck finds secret files of a server or agent that others than the owner can read.
+func secretsCheck(who, dir string) Check {
+	return Check{
+		Name: "secrets in " + dir, For: who, Fix: "chmod 600 FILE, and chown it to the owner of the directory",
+		Run: func(context.Context) error { return checkSecrets(dir) },
+	}
+}
+
+// isSecret reports whether a file holds a key, password or token, by its name.
+func isSecret(name string) bool {
+	return strings.HasSuffix(name, ".key") || strings.Contains(name, "password") || slices.Contains([]string{"clouds.yaml", "openrc", "host.json"}, name)
+}
+
+func checkSecrets(dir string) error {
+	top, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no such server or agent here
+	} else if err != nil {
+		return err
+	}
+	var wrong []string
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || !isSecret(d.Name()) {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			wrong = append(wrong, fmt.Sprintf("%s has mode %o", path, info.Mode().Perm()))
+		}
+		if of, want := owner(info), owner(top); of != want {
+			wrong = append(wrong, fmt.Sprintf("%s belongs to user %d, its directory to %d", path, of, want))
+		}
+		return nil
+	})
+	if len(wrong) > 0 {
+		err = errors.Join(err, errors.New(strings.Join(wrong, "; ")))
+	}
+	return err
+}
+
+// owner returns the user id of a file's owner.
+func owner(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
+
+const (
+	// mostSync is the time that etcd allows a disk for a sync: the 99th percentile.
+	mostSync  = 10 * time.Millisecond
+	syncTries = 100
+)
+
+// syncCheck measures the disk of the embedded store, if there is one.
+func syncCheck(data string) Check {
+	return Check{
+		Name: "speed of the store's disk", For: "serve", Optional: true, Fix: "put " + data + " on a disk that syncs within 10 ms, such as an SSD: each call waits for one sync",
+		Run: func(context.Context) error {
+			if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			took, err := syncTimes(data)
+			if err != nil {
+				return err
+			}
+			return judgeSyncs(took)
+		},
+	}
+}
+
+// syncTimes measures syncs of small writes in a directory.
+func syncTimes(dir string) (took []time.Duration, err error) {
+	f, err := os.CreateTemp(dir, ".doctor-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	page := make([]byte, 4096)
+	for range syncTries {
+		began := time.Now()
+		if _, err := f.WriteAt(page, 0); err != nil {
+			return nil, err
+		}
+		if err := f.Sync(); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+	}
+	return took, nil
+}
+
+func judgeSyncs(took []time.Duration) error {
+	slices.Sort(took)
+	if p99 := took[len(took)*99/100]; p99 > mostSync {
+		return fmt.Errorf("one sync of a hundred takes %s, at most %s should be", p99.Round(time.Millisecond), mostSync)
+	}
+	return nil
+}
+
+// pathCheck sends the largest packets of the underlay to another host's tunnel address.
+func pathCheck(peer string, mtu int) Check {
+	return Check{
+		Name: "packets of " + strconv.Itoa(mtu) + " bytes to " + peer, For: "overlay: tunnels",
+		Fix: "raise the MTU on the way, or lower --underlay-mtu of the servers; a firewall on the way must let ICMP and UDP 6677 pass",
+		Run: func(ctx context.Context) error {
+			address, err := netip.ParseAddr(peer)
+			if err != nil || !address.Is4() {
+				return fmt.Errorf("--peer %q: want the IPv4 address of a host, as heddle host list shows its tunnel IP", peer)
+			}
+			return pingWhole(ctx, address, mtu)
+		},
+	}
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/admin"
+	"heddle/internal/command"
+)
+
+const (
+	supportTime    = time.Minute // for all of a bundle
+	programTime    = 20 * time.Second
+	profileSeconds = 5 // of a CPU profile
+	lowestPriority = 19
+	profile        = ".pb.gz" // end of the names of profiles
+)
+
+// source is a file of a support bundle, and how it is made.
+type source struct {
+	name string
+	read func(context.Context) ([]byte, error)
+}
+
+// SupportCommand returns the command that collects what helps to find a fault of this machine's
+// roles. settings returns the path of the machine's settings, "" if it has none, and the secrets in
+// them, which are struck out everywhere.
+func SupportCommand(settings func(*cobra.Command) (path string, secrets []string)) *cobra.Command {
+	var out, data, state string
+	var hours int
+	var anonymise bool
+	cmd := &cobra.Command{
+		Use:   "support",
+		Short: "Collect what helps to find a fault into one file, without secrets",
+		Long: "Collects versions, settings, logs, metrics, goroutines and profiles of this machine's roles, what heddle status, doctor\n" +
+			"and store status say, and links, addresses, routes and rules of the kernel into a tar.gz with a manifest.\n" +
+			"Passwords, tokens and keys are struck out, and packets and user data are not read. It takes up to a minute.",
+		Args: cobra.NoArgs,
+	}
+	s := socketFlags(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&out, "output-file", "f", "", "`file` to write (default heddle-support-HOST-TIME.tar.gz here)")
+	f.IntVar(&hours, "hours", 24, "hours of the logs that are collected")
+	f.BoolVar(&anonymise, "anonymise", false, "replace addresses and the names of machines and ports, the same everywhere")
+	dataFlag(f, &data, "data `directory` of heddle serve, if this machine has one")
+	f.StringVar(&state, "state", "/var/lib/heddle-agent", "state `directory` of heddle agent, if this machine has one")
+	ofSections(f, "state", "agent")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if hours < 1 {
+			return &command.Exit{Code: 2, Text: fmt.Sprintf("--hours %d: want 1 or more", hours)}
+		}
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		if out == "" {
+			out = "heddle-support-" + host + "-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
+		}
+		config, secrets := settings(cmd)
+		strike := newStrikeOut(append(secrets, secretsIn(data, state)...))
+		if anonymise {
+			strike.anonymise(host)
+		}
+		// Without it only the machine's other programs wait longer.
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, lowestPriority)
+		ctx, cancel := context.WithTimeout(cmd.Context(), supportTime)
+		defer cancel()
+		m, err := writeBundle(ctx, out, s.sources(config, data, hours), strike)
+		if err != nil {
+			return err
+		}
+		for _, f := range m.Files {
+			if f.Error != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "not collected: %s: %s\n", f.Name, f.Error)
+			}
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files; look through it before you hand it on\n", out, len(m.Files))
+		return err
+	}
+	return cmd
+}
+
+// sources returns what a bundle holds. What takes longest comes last.
+func (s *sockets) sources(config, data string, hours int) []source {
+	own := func(name string, args ...string) source {
+		if config != "" {
+			args = append(args, "--config", config)
+		}
+		return ownOutput(name, args...)
+	}
+	all := []source{
+		own("version.txt", "version"),
+		file("kernel.txt", "/proc/version"),
+		file("system.txt", "/etc/os-release"),
+		own("status.json", "status", "-o", "json", "--data", data),
+		own("doctor.json", "doctor", "-o", "json", "--data", data),
+		own("store.json", "store", "status", "-o", "json", "--data", data),
+		own("upgrade.json", "upgrade", "status", "-o", "json", "--data", data),
+	}
+	for _, role := range roleNames {
+		all = append(all, own("settings/"+role+".txt", "config", "show", role))
+	}
+	roles, _ := admin.Roles(s.dir) // without the directory no role runs
+	for _, role := range roles {
+		all = append(all, s.page(role, "status.json", "/v1/status"), s.page(role, "log-level.json", "/v1/log-level"),
+			s.page(role, "metrics.txt", "/metrics"), s.page(role, "goroutines.txt", "/debug/pprof/goroutine?debug=2"))
+	}
+	all = append(all,
+		outputOf("log.txt", exec.Command("journalctl", "--no-pager", "--output", "short-iso", "--unit", "heddle*", "--since", fmt.Sprintf("-%dh", hours))),
+		outputOf("kernel/links.txt", exec.Command("ip", "-d", "-s", "link")),
+		outputOf("kernel/addresses.txt", exec.Command("ip", "addr")),
+		outputOf("kernel/routes.txt", exec.Command("ip", "route", "show", "table", "all")),
+		outputOf("kernel/rules.txt", exec.Command("ip", "rule")),
+		outputOf("kernel/nft.txt", exec.Command("nft", "list", "ruleset")),
+	)
+	for _, role := range roles {
+		all = append(all, s.page(role, "heap"+profile, "/debug/pprof/heap"), s.page(role, "cpu"+profile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", profileSeconds)))
+	}
+	return all
+}
+
+// page returns what a running role serves at a path.
+func (s *sockets) page(role, name, path string) source {
+	c := admin.Dial(s.dir, role)
+	return source{role + "/" + name, func(ctx context.Context) ([]byte, error) { return c.Get(ctx, path) }}
+}
+
+func file(name, path string) source {
+	return source{name, func(context.Context) ([]byte, error) { return os.ReadFile(path) }}
+}
+
+// ownOutput returns what a command of this program prints. One that finds something wrong ends with
+// an error, but has printed it.
+func ownOutput(name string, args ...string) source {
+	executable, err := os.Executable()
+	if err != nil {
+		return source{name, func(context.Context) ([]byte, error) { return nil, err }}
+	}
+	return outputOf(name, exec.Command(executable, args...))
+}
+
+// outputOf returns what a program prints.
+func outputOf(name string, cmd *exec.Cmd) source {
+	return source{name, func(ctx context.Context) ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, programTime)
+		defer cancel()
+		var text, errs limited
+		cmd.Stdout, cmd.Stderr = &text, &errs
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		var err error
+		select {
+		case err = <-ended:
+		case <-ctx.Done():
+			_ = cmd.Process.Kill() // it may have ended by itself
+			<-ended
+			err = ctx.Err()
+		}
+		if err != nil && len(text.kept) == 0 {
+			return nil, fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(string(errs.kept)))
+		}
+		return text.kept, nil
+	}}
+}
+
+// limited keeps the beginning of what is written to it.
+type limited struct{ kept []byte }
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.kept = append(l.kept, b[:min(len(b), maxFile-len(l.kept))]...)
+	return len(b), nil
+}
+
+// contents is the manifest of a bundle, which lists its files.
+type contents struct {
+	Made  time.Time   `json:"made"`
+	Files []collected `json:"files"`
+}
+
+type collected struct {
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
+	Cut   bool   `json:"cut,omitempty"`   // its end is missing
+	Error string `json:"error,omitempty"` // why it is missing
+}
+
+func (m *contents) json() ([]byte, error) { return json.MarshalIndent(m, "", "  ") }

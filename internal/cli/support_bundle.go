@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	maxFile   = 20 << 20  // bytes of a file in a bundle
+	maxBundle = 100 << 20 // bytes of all, before they are compressed
+)
+
+// writeBundle writes the sources, struck out, into a new tar.gz that its owner alone can read. A
+// source that cannot be read is in the manifest with the reason. On error no file is left.
+func writeBundle(ctx context.Context, path string, sources []source, strike *strikeOut) (m *contents, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(path) // the error says more
+		}
+	}()
+	zip := gzip.NewWriter(f)
+	b := &bundle{tar: tar.NewWriter(zip), left: maxBundle, top: strings.TrimSuffix(filepath.Base(path), ".tar.gz"), m: &contents{Made: time.Now().UTC()}}
+	for _, s := range sources {
+		if err := b.add(ctx, s, strike); err != nil {
+			return nil, err
+		}
+	}
+	list, err := b.m.json()
+	if err != nil {
+		return nil, err
+	}
+	return b.m, errors.Join(b.write("manifest.json", strike.apply(list)), b.tar.Close(), zip.Close())
+}
+
+// bundle is an archive that is written.
+type bundle struct {
+	tar  *tar.Writer
+	left int    // bytes that it may still take
+	top  string // directory in it
+	m    *contents
+}
+
+// add reads a source into the bundle.
+func (b *bundle) add(ctx context.Context, s source, strike *strikeOut) error {
+	text, err := s.read(ctx)
+	if err != nil {
+		b.m.Files = append(b.m.Files, collected{Name: s.name, Error: err.Error()})
+		return nil
+	}
+	if !strings.HasSuffix(s.name, profile) { // profiles hold names of functions alone
+		text = strike.apply(text)
+	}
+	most := min(maxFile, b.left)
+	cut := len(text) >= most
+	text = text[:min(len(text), most)]
+	b.left -= len(text)
+	b.m.Files = append(b.m.Files, collected{Name: s.name, Bytes: len(text), Cut: cut})
+	return b.write(s.name, text)
+}
+
+func (b *bundle) write(name string, text []byte) error {
+	err := b.tar.WriteHeader(&tar.Header{Name: b.top + "/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: b.m.Made})
+	if err != nil {
+		return err
+	}
+	_, err = b.tar.Write(text)
+	return err
+}

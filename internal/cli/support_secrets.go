@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"heddle/internal/telemetry"
+)
+
+// leastSecret is the length of the shortest secret that is struck out: shorter ones are parts of
+// other words.
+const leastSecret = 4
+
+// strikeOut replaces secrets in texts, and addresses and names if they are to be anonymous.
+type strikeOut struct {
+	secrets *strings.Replacer
+	aliases map[string]string // nil: nothing is to be anonymous
+	counts  map[string]int
+	names   []string
+}
+
+// newStrikeOut returns one for these secrets, as they are and as JSON and the log quote them.
+func newStrikeOut(secrets []string) *strikeOut {
+	for _, s := range slices.Clone(secrets) {
+		quoted := strconv.Quote(s)
+		secrets = append(secrets, quoted[1:len(quoted)-1])
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // a secret may be part of another
+	var pairs []string
+	for _, s := range slices.Compact(secrets) {
+		if len(s) >= leastSecret {
+			pairs = append(pairs, s, telemetry.StruckOut)
+		}
+	}
+	return &strikeOut{secrets: strings.NewReplacer(pairs...)}
+}
+
+// anonymise has addresses replaced from now on, and these names.
+func (s *strikeOut) anonymise(names ...string) {
+	s.aliases, s.counts, s.names = map[string]string{}, map[string]int{}, names
+}
+
+// Forms of what says who somebody is, or holds a secret whoever made it.
+var (
+	tokens     = regexp.MustCompile(`heddle-join-[\w.-]+|gAAAA[\w=-]{20,}`)
+	blocks     = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	mac        = regexp.MustCompile(`\b[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\b`)
+	ipv4       = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`)
+	ipv6       = regexp.MustCompile(`\b[0-9a-fA-F]{1,4}:[0-9a-fA-F:]*:[0-9a-fA-F]{0,4}\b`)
+	nameMember = regexp.MustCompile(`"(?:name|host)": *"([^"]+)"`)
+)
+
+// apply returns the text without secrets.
+func (s *strikeOut) apply(text []byte) []byte {
+	clean := s.secrets.Replace(string(text))
+	clean = tokens.ReplaceAllString(blocks.ReplaceAllString(clean, telemetry.StruckOut), telemetry.StruckOut)
+	if s.aliases == nil {
+		return []byte(clean)
+	}
+	for _, m := range nameMember.FindAllStringSubmatch(clean, -1) {
+		if len(m[1]) >= leastSecret && !slices.Contains(s.names, m[1]) {
+			s.names = append(s.names, m[1])
+		}
+	}
+	slices.SortFunc(s.names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	for _, name := range s.names {
+		clean = strings.ReplaceAll(clean, name, s.alias("name", name))
+	}
+	for kind, form := range map[string]*regexp.Regexp{"mac": mac, "address": ipv4} {
+		clean = form.ReplaceAllStringFunc(clean, func(found string) string { return s.alias(kind, found) })
+	}
+	return []byte(ipv6.ReplaceAllStringFunc(clean, func(found string) string { return s.alias("address", found) }))
+}
+
+// alias returns what stands for a name or address in the whole bundle.
+func (s *strikeOut) alias(kind, of string) string {
+	if _, known := s.aliases[of]; !known {
+		s.counts[kind]++
+		s.aliases[of] = fmt.Sprintf("%s-%d", kind, s.counts[kind])
+	}
+	return s.aliases[of]
+}
+
+// passwordLine is a line of a file of credentials, such as clouds.yaml or an openrc.
+var passwordLine = regexp.MustCompile(`(?i)(?:password|secret|token)["']?\s*[:=]\s*["']?([^"'\s]+)`)
+
+// secretsIn returns the secrets in the files of directories: passwords, and lines of keys.
+func secretsIn(dirs ...string) (secrets []string) {
+	for _, dir := range dirs {
+		// What cannot be read is not collected either.
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() || !isSecret(d.Name()) {
+				return nil
+			}
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return nil
+			}
+			text := string(raw)
+			if strings.HasSuffix(d.Name(), ".key") || strings.Contains(d.Name(), "password") {
+				for line := range strings.Lines(text) {
+					if line = strings.TrimSpace(line); !strings.HasPrefix(line, "-----") {
+						secrets = append(secrets, line)
+					}
+				}
+				return nil
+			}
+			for _, m := range passwordLine.FindAllStringSubmatch(text, -1) {
+				secrets = append(secrets, m[1])
+			}
+			return nil
+		})
+	}
+	return secrets
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// unpack returns the files of a bundle.
+func unpack(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zip, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		files[name] = string(text)
+	}
+}
+
+func text(name, text string) source {
+	return source{name, func(context.Context) ([]byte, error) { return []byte(text), nil }}
+}
+
+// TestBundle: files are bounded and without secrets, what cannot be read is named with the reason,
+// and an error leaves no file.
+func TestBundle(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	sources := []source{
+		text("a.txt", "the password hunter2 and hunter22, \"odd\\\"one\""),
+		text("large.txt", strings.Repeat("x", maxFile+1)),
+		{"gone.txt", func(context.Context) ([]byte, error) { return nil, errors.New("no such file for hunter2") }},
+	}
+	m, err := writeBundle(t.Context(), path, sources, newStrikeOut([]string{"hunter2", "hunter22", `odd"one`, "the"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := unpack(t, path)
+	if got, want := files["a.txt"], `the password <struck out> and <struck out>, "<struck out>"`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if !m.Files[1].Cut || len(files["large.txt"]) != maxFile {
+		t.Errorf("a large file has %d bytes: %+v", len(files["large.txt"]), m.Files[1])
+	}
+	if list := files["manifest.json"]; !strings.Contains(list, "no such file for <struck out>") || strings.Contains(list, "hunter") {
+		t.Errorf("manifest: %s", list)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("bundle: %v, %v", info, err)
+	}
+	if _, err := writeBundle(t.Context(), path, sources, newStrikeOut(nil)); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a bundle that is there: %v", err)
+	}
+	if _, err := writeBundle(t.Context(), filepath.Join(path, "in-a-file"), sources, newStrikeOut(nil)); err == nil {
+		t.Error("wrote into a file as if it was a directory")
+	}
+}
+
+// TestStrikeOut: what looks like a secret is struck out, whoever made it; names and addresses have
+// the same alias everywhere.
+func TestStrikeOut(t *testing.T) {
+	t.Parallel()
+	s := newStrikeOut(nil)
+	key := "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"
+	if got := string(s.apply([]byte("key " + key + " token heddle-join-1.abc-DEF.x end"))); got != "key <struck out> token <struck out> end" {
+		t.Errorf("got %q", got)
+	}
+	plain := `{"name": "db-master", "ip": "192.0.2.1", "mac": "fa:16:3e:00:00:01"}`
+	if got := string(s.apply([]byte(plain))); got != plain {
+		t.Errorf("not anonymous: got %s", got)
+	}
+	s.anonymise("cloud1")
+	first, second := string(s.apply([]byte(plain))), string(s.apply([]byte("cloud1: db-master at 192.0.2.1, 2001:db8::1 and 192.0.2.2, fa:16:3e:00:00:01 at 12:30:45")))
+	for _, real := range []string{"db-master", "192.0.2", "fa:16", "cloud1", "2001:db8"} {
+		if strings.Contains(first+second, real) {
+			t.Errorf("%s is in\n%s\n%s", real, first, second)
+		}
+	}
+	alias := s.aliases["192.0.2.1"]
+	if strings.Count(first+second, alias) != 2 || s.aliases["192.0.2.2"] == alias {
+		t.Errorf("alias %s in\n%s\n%s", alias, first, second)
+	}
+}
+
+// TestSecretsIn: passwords and keys in the files of a server and an agent.
+func TestSecretsIn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "clouds.yaml"), "clouds:\n  heddle:\n    auth: {username: admin, password: \"marker1\"}\n", 0o600)
+	put(t, filepath.Join(dir, "openrc"), "export OS_USERNAME='admin'\nexport OS_PASSWORD='marker2'\n", 0o600)
+	put(t, filepath.Join(dir, "deep/ca.key"), "-----BEGIN PRIVATE KEY-----\nmarker3\n-----END PRIVATE KEY-----\n", 0o600)
+	put(t, filepath.Join(dir, "xapi-root-password"), "marker4\n", 0o600)
+	put(t, filepath.Join(dir, "ca.crt"), "public\n", 0o600)
+	got := strings.Join(secretsIn(dir, filepath.Join(dir, "none")), " ")
+	for _, want := range []string{"marker1", "marker2", "marker3", "marker4"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not among %s", want, got)
+		}
+	}
+	if strings.Contains(got, "admin") || strings.Contains(got, "public") {
+		t.Errorf("got %s", got)
+	}
+}
