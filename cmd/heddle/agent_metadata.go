@@ -65,9 +65,12 @@ func (c *metadataConfig) server(t *agents) (func(overlay.Shared) overlay.Metadat
 			log.Error("cannot publish the key of machines' metadata", "err", err)
 		}
 		find := metadata.NewFinder(s.Objects, t.id, key)
+		var source metadata.Source = metadata.NewOwn(find, log)
 		if c.nova != nil {
-			return metadata.NewProxy(metadata.NewNova(find, c.nova, c.secret, log), log)
+			source = metadata.NewNova(find, c.nova, c.secret, log)
 		}
-		return metadata.NewProxy(metadata.NewOwn(find, log), log)
+		proxy := metadata.NewProxy(source, log)
+		t.metrics.Register(proxy.Metrics)
+		return proxy
 	}, nil
 }
