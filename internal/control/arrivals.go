@@ -15,7 +15,7 @@ import (
 )
 
 // Arrivals activates inactive bindings of ports whose machines run on the bindings' hosts, as these
-// report (docs/decisions/0040-machines-announce-themselves.md). It is a task, and every server may
+// report (docs/decisions/0045-machines-announce-themselves.md). It is a task, and every server may
 // run one.
 type Arrivals struct {
 	task.Part

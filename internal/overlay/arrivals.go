@@ -19,7 +19,7 @@ import (
 
 // arrivals watch the taps of ports that may move to this host. A machine that migrates here has its
 // tap open and sends nothing while its memory is copied; its first frame, which its monitor sends
-// in its name when it runs, is reported, and a server binds the port to this host (decision 0040).
+// in its name when it runs, is reported, and a server binds the port to this host (decision 0045).
 // They are the target of a reconciler whose keys are port ids.
 type arrivals struct {
 	net         *hostnet.Linux
