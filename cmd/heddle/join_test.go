@@ -117,7 +117,9 @@ func (s *site) waitGone(t *testing.T, h *host) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left = slices.DeleteFunc(left, func(kv store.KV) bool { return strings.HasSuffix(kv.Key, "/tunnel-keys") || strings.HasSuffix(kv.Key, "/metadata-key") }) // under no lease
+		left = slices.DeleteFunc(left, func(kv store.KV) bool {
+			return strings.HasSuffix(kv.Key, "/tunnel-keys") || strings.HasSuffix(kv.Key, "/metadata-key")
+		}) // under no lease
 		if len(left) == 0 {
 			break
 		}
