@@ -55,7 +55,7 @@ func (c *Compute) SendExternalEvents(ctx context.Context, events []any) (codes [
 		return nil, fmt.Errorf("answer of Nova: %w", err)
 	}
 	if len(answer.Events) != len(events) {
-		return nil, fmt.Errorf("Nova answers for %d events of %d", len(answer.Events), len(events))
+		return nil, fmt.Errorf("answer of Nova: it has %d events of %d", len(answer.Events), len(events))
 	}
 	for _, e := range answer.Events {
 		codes = append(codes, e.Code)

@@ -73,8 +73,8 @@ type Options struct {
 	// Snapshots is a directory for the last snapshot, to start from without the store; "" for none.
 	Snapshots string
 	// CertificateEnd returns the end of the host's certificate, for reports; nil: it has none.
-	CertificateEnd func() time.Time
-	Logs           LogOptions // of decisions that logs ask for
+	CertificateEnd func() time.Time `json:"-"`
+	Logs           LogOptions       // of decisions that logs ask for
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
 	Companion func(Shared) Companion `json:"-"`
 	// Metadata, if set, is built likewise, and answers this host's workloads at 169.254.169.254.
