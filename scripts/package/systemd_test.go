@@ -46,7 +46,7 @@ func TestPackageUnderSystemd(t *testing.T) {
 	// where that is.
 	m.run("systemctl start heddle-backup; ls /var/backups/heddle/*.db; test -e /var/lib/heddle/backup-verified")
 	m.run(`systemctl stop heddle
-		etcd --data-dir /tmp/etcd --max-txn-ops 1024 --max-request-bytes 4194304 >/tmp/etcd.log 2>&1 & etcd=$!
+		etcd --data-dir /tmp/etcd --max-txn-ops 8192 --max-request-bytes 67108864 >/tmp/etcd.log 2>&1 & etcd=$!
 		until curl -sf http://127.0.0.1:2379/health; do sleep 0.1; done
 		runuser -u heddle -- heddle move --data /var/lib/heddle --etcd-endpoints 127.0.0.1:2379
 		kill $etcd
