@@ -63,7 +63,8 @@ func TestScenarios(t *testing.T) {
 type carrier func(*playHosts, *playPort, []byte, offline.Passage) (offline.Passage, error)
 
 // scenarioFiles returns the golden files of package offline that are no lists of mistakes and need
-// no LAN outside. Those of trunks have several ports on one interface (TestTrunk).
+// no LAN outside. Those of trunks have several ports on one interface (TestTrunk), and the metadata
+// service has no machine behind its port (TestMetadata).
 func scenarioFiles(t *testing.T) (files []string) {
 	t.Helper()
 	all, err := filepath.Glob("../offline/testdata/trace/*.txt")
@@ -72,7 +73,7 @@ func scenarioFiles(t *testing.T) (files []string) {
 	}
 	return slices.DeleteFunc(all, func(f string) bool {
 		name := filepath.Base(f)
-		return slices.ContainsFunc([]string{"refus", "physical", "trunks"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		return slices.ContainsFunc([]string{"refus", "physical", "trunks", "metadata"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 	})
 }
 
