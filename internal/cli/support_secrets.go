@@ -47,7 +47,7 @@ func (s *strikeOut) anonymise(names ...string) {
 	s.aliases, s.counts, s.names = map[string]string{}, map[string]int{}, names
 }
 
-// Forms of what says who somebody is, or holds a secret whoever made it.
+// Forms of secrets, wherever they come from, and of what identifies a host or user.
 var (
 	tokens     = regexp.MustCompile(`heddle-join-[\w.-]+|gAAAA[\w=-]{20,}`)
 	blocks     = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)

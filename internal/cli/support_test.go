@@ -80,8 +80,8 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestStrikeOut: what looks like a secret is struck out, whoever made it; names and addresses have
-// the same alias everywhere.
+// TestStrikeOut: all that has the form of a secret is struck out; names and addresses have the same
+// alias everywhere.
 func TestStrikeOut(t *testing.T) {
 	t.Parallel()
 	s := newStrikeOut(nil)

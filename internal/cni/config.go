@@ -55,7 +55,7 @@ type config struct {
 }
 
 // readConfig reads a network configuration with the values of CNI_ARGS, and fills in defaults.
-// Errors are those of CNI.
+// Its errors have the codes that CNI defines.
 func readConfig(text []byte, args string) (*config, *types.Error) {
 	var c config
 	if err := strictjson.Unmarshal(text, &c); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // Users give hostnames, keys, passwords' hashes and user data to their machines, by port. All of it
 // is one secret, sealed with the servers' key (docs/decisions/0046). Only the port's own project
-// sees or changes it: with user data, whoever sets it commands the machine.
+// sees or changes it, since user data is run by the machine as root.
 
 // PortMetadata returns what users gave to the machine behind a port.
 func (s *Service) PortMetadata(ctx context.Context, c neutron.Caller, port string) (*neutron.PortMetadataView, error) {

@@ -20,7 +20,7 @@ func (echo) ServeMetadata(w http.ResponseWriter, _ *http.Request, c Client) {
 	fmt.Fprintf(w, "%s %s", c.Port, c.Addr)
 }
 
-// testProxy is a proxy on the loopback, where all clients are one port's, or nobody's.
+// testProxy is a proxy on the loopback, where all clients belong to one port, or to none.
 type testProxy struct {
 	*Proxy
 	address string

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/internal/api/apitest"
+	"heddle/internal/netlab"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -155,18 +156,20 @@ func (w *world) set(change func()) {
 func (w *world) wait(events ...string) {
 	w.t.Helper()
 	slices.Sort(events)
-	deadline := time.Now().Add(time.Minute)
-	for {
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	var taken []string
+	err := netlab.Until(ctx, "Nova's events", func() (bool, error) {
 		w.mu.Lock()
-		taken := slices.Sorted(slices.Values(w.taken))
-		w.mu.Unlock()
-		if slices.Equal(taken, events) {
-			return
+		defer w.mu.Unlock()
+		taken = slices.Sorted(slices.Values(w.taken))
+		if len(taken) > len(events) {
+			return false, errors.New("there are too many")
 		}
-		if len(taken) > len(events) || time.Now().After(deadline) {
-			w.t.Fatalf("Nova has taken %q, want %q", taken, events)
-		}
-		time.Sleep(time.Millisecond)
+		return slices.Equal(taken, events), nil
+	})
+	if err != nil {
+		w.t.Fatalf("Nova has taken %q, want %q: %v", taken, events, err)
 	}
 }
 
@@ -228,10 +231,10 @@ func TestNotifier(t *testing.T) {
 // within waits until a condition holds.
 func within(t *testing.T, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the condition does not hold after a minute")
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := netlab.Until(ctx, "the condition", func() (bool, error) { return holds(), nil }); err != nil {
+		t.Fatal(err)
 	}
 }
 
