@@ -36,7 +36,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	start(t, ns, "serve", "--config", config, "--run-dir", run)
 
 	bundle := filepath.Join(dir, "bundle.tar.gz")
-	text, code := outputWith(t, ns, []string{"HEDDLE_ETCD_SECRET=marker-variable"}, "support", "--config", config, "--run-dir", run, "--output-file", bundle)
+	text, code := outputWith(t, ns, []string{"HEDDLE_ETCD_SECRET=marker-variable"}, "support", "--config", config, "--run-dir", run, "--output-file", bundle, "--timeout", "10m")
 	if code != 0 || !strings.Contains(text, bundle+": ") {
 		t.Fatalf("exit code %d: %s", code, text)
 	}

@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	supportTime    = time.Minute // for all of a bundle
-	programTime    = 20 * time.Second
-	profileSeconds = 5 // of a CPU profile
-	lowestPriority = 19
+	profileSeconds = 5        // of a CPU profile
 	profile        = ".pb.gz" // end of the names of profiles
+
+	// lowPriority takes a tenth of a processor that others want, too. The lowest takes a hundredth: no
+	// command of a bundle would end on a machine that is busy, where bundles are wanted most.
+	lowPriority = 10
 )
 
 // source is a file of a support bundle, and how it is made.
@@ -37,19 +38,21 @@ type source struct {
 func SupportCommand(settings func(*cobra.Command) (path string, secrets []string)) *cobra.Command {
 	var out, data, state string
 	var hours int
+	var longest time.Duration
 	var anonymise bool
 	cmd := &cobra.Command{
 		Use:   "support",
 		Short: "Collect what helps to find a fault into one file, without secrets",
 		Long: "Collects versions, settings, logs, metrics, goroutines and profiles of this machine's roles, what heddle status, doctor\n" +
 			"and store status say, and links, addresses, routes and rules of the kernel into a tar.gz with a manifest.\n" +
-			"Passwords, tokens and keys are struck out, and packets and user data are not read. It takes up to a minute.",
+			"Passwords, tokens and keys are struck out, and packets and user data are not read. What --timeout leaves no time for is missing and named.",
 		Args: cobra.NoArgs,
 	}
 	s := socketFlags(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&out, "output-file", "f", "", "`file` to write (default heddle-support-HOST-TIME.tar.gz here)")
 	f.IntVar(&hours, "hours", 24, "hours of the logs that are collected")
+	f.DurationVar(&longest, "timeout", time.Minute, "longest time to collect; no file takes more than a third of it")
 	f.BoolVar(&anonymise, "anonymise", false, "replace addresses and the names of machines and ports, the same everywhere")
 	dataFlag(f, &data, "data `directory` of heddle serve, if this machine has one")
 	f.StringVar(&state, "state", "/var/lib/heddle-agent", "state `directory` of heddle agent, if this machine has one")
@@ -71,10 +74,8 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 			strike.anonymise(host)
 		}
 		// Without it only the machine's other programs wait longer.
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, lowestPriority)
-		ctx, cancel := context.WithTimeout(cmd.Context(), supportTime)
-		defer cancel()
-		m, err := writeBundle(ctx, out, s.sources(config, data, hours), strike)
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, lowPriority)
+		m, err := writeBundle(cmd.Context(), longest, out, s.sources(config, data, hours), strike)
 		if err != nil {
 			return err
 		}
@@ -151,8 +152,6 @@ func ownOutput(name string, args ...string) source {
 // outputOf returns what a program prints.
 func outputOf(name string, cmd *exec.Cmd) source {
 	return source{name, func(ctx context.Context) ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, programTime)
-		defer cancel()
 		var text, errs limited
 		cmd.Stdout, cmd.Stderr = &text, &errs
 		if err := cmd.Start(); err != nil {

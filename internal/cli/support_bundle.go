@@ -16,9 +16,10 @@ const (
 	maxBundle = 100 << 20 // bytes of all, before they are compressed
 )
 
-// writeBundle writes the sources, struck out, into a new tar.gz that its owner alone can read. A
-// source that cannot be read is in the manifest with the reason. On error no file is left.
-func writeBundle(ctx context.Context, path string, sources []source, strike *strikeOut) (m *contents, err error) {
+// writeBundle writes the sources, struck out, into a new tar.gz that its owner alone can read. All of
+// them take the longest time at most, and each a third of it. A source that cannot be read is in the
+// manifest with the reason. On error no file is left.
+func writeBundle(ctx context.Context, longest time.Duration, path string, sources []source, strike *strikeOut) (m *contents, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -30,8 +31,10 @@ func writeBundle(ctx context.Context, path string, sources []source, strike *str
 	}()
 	zip := gzip.NewWriter(f)
 	b := &bundle{tar: tar.NewWriter(zip), left: maxBundle, top: strings.TrimSuffix(filepath.Base(path), ".tar.gz"), m: &contents{Made: time.Now().UTC()}}
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	for _, s := range sources {
-		if err := b.add(ctx, s, strike); err != nil {
+		if err := b.add(ctx, longest/3, s, strike); err != nil {
 			return nil, err
 		}
 	}
@@ -50,8 +53,10 @@ type bundle struct {
 	m    *contents
 }
 
-// add reads a source into the bundle.
-func (b *bundle) add(ctx context.Context, s source, strike *strikeOut) error {
+// add reads a source into the bundle, in the longest time at most.
+func (b *bundle) add(ctx context.Context, longest time.Duration, s source, strike *strikeOut) error {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	text, err := s.read(ctx)
 	if err != nil {
 		b.m.Files = append(b.m.Files, collected{Name: s.name, Error: err.Error()})

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // unpack returns the files of a bundle.
@@ -55,7 +56,7 @@ func TestBundle(t *testing.T) {
 		text("large.txt", strings.Repeat("x", maxFile+1)),
 		{"gone.txt", func(context.Context) ([]byte, error) { return nil, errors.New("no such file for hunter2") }},
 	}
-	m, err := writeBundle(t.Context(), path, sources, newStrikeOut([]string{"hunter2", "hunter22", `odd"one`, "the"}))
+	m, err := writeBundle(t.Context(), time.Hour, path, sources, newStrikeOut([]string{"hunter2", "hunter22", `odd"one`, "the"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +73,10 @@ func TestBundle(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("bundle: %v, %v", info, err)
 	}
-	if _, err := writeBundle(t.Context(), path, sources, newStrikeOut(nil)); !errors.Is(err, os.ErrExist) {
+	if _, err := writeBundle(t.Context(), time.Hour, path, sources, newStrikeOut(nil)); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a bundle that is there: %v", err)
 	}
-	if _, err := writeBundle(t.Context(), filepath.Join(path, "in-a-file"), sources, newStrikeOut(nil)); err == nil {
+	if _, err := writeBundle(t.Context(), time.Hour, filepath.Join(path, "in-a-file"), sources, newStrikeOut(nil)); err == nil {
 		t.Error("wrote into a file as if it was a directory")
 	}
 }

@@ -1,6 +1,8 @@
 package control_test
 
 import (
+	"strings"
+
 	"heddle/internal/neutron"
 )
 
@@ -21,11 +23,16 @@ func behindRouter(w *world) *routedWorld {
 	return r
 }
 
-// externalNetwork makes an external network with a subnet.
+// externalNetwork makes an external network with a subnet. One of 256 addresses gives away 100 to
+// 199: others are for peers and for what a test names.
 func (w *world) externalNetwork(cidr string) string {
 	w.t.Helper()
 	n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"router:external":true}`)
-	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n.ID+`","ip_version":4,"cidr":"`+cidr+`"}`)
+	text := `{"network_id":"` + n.ID + `","ip_version":4,"cidr":"` + cidr + `"`
+	if network, whole := strings.CutSuffix(cidr, ".0/24"); whole {
+		text += `,"allocation_pools":[{"start":"` + network + `.100","end":"` + network + `.199"}]`
+	}
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, text+`}`)
 	return n.ID
 }
 
