@@ -21,8 +21,8 @@ const (
 	profileSeconds = 5        // of a CPU profile
 	profile        = ".pb.gz" // end of the names of profiles
 
-	// lowPriority takes a tenth of a processor that others want, too. The lowest takes a hundredth: no
-	// command of a bundle would end on a machine that is busy, where bundles are wanted most.
+	// lowPriority takes a tenth of a processor that others want, too. The lowest takes a hundredth:
+	// no command of a bundle would end on a machine that is busy, where bundles are wanted most.
 	lowPriority = 10
 )
 

@@ -16,9 +16,9 @@ const (
 	maxBundle = 100 << 20 // bytes of all, before they are compressed
 )
 
-// writeBundle writes the sources, struck out, into a new tar.gz that its owner alone can read. All of
-// them take the longest time at most, and each a third of it. A source that cannot be read is in the
-// manifest with the reason. On error no file is left.
+// writeBundle writes the sources, struck out, into a new tar.gz that its owner alone can read. All
+// of them take the longest time at most, and each a third of it. A source that cannot be read is in
+// the manifest with the reason. On error no file is left.
 func writeBundle(ctx context.Context, longest time.Duration, path string, sources []source, strike *strikeOut) (m *contents, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
