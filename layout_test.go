@@ -94,7 +94,10 @@ var may = map[string][]string{
 	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
 	// Octavia's clients have an API of their own over the operations of Neutron's LBaaS.
 	"internal/api/octaviav2": join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
-	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/store/schema"}),
+	// Hosts and servers join by tokens of one form.
+	"internal/api/jointoken": {"internal/api"},
+	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/store/schema"}),
+	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/store/schema"}),
 	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
 	"internal/monitoring":    {},

@@ -36,8 +36,7 @@ type agentConfig struct {
 	overlayAsked     bool // --overlay was given
 	named            bool // --name was given
 	name, state      string
-	join, joinFile   string
-	joinPlain        bool
+	joining          joinConfig
 	serverData       string
 	etcd             etcdConfig
 	tunnelIP         string
@@ -68,7 +67,8 @@ func agentCommand() *cobra.Command {
 		Long: `Makes this host part of the virtual network. The first time, join with a token from the server:
   on the server   heddle host token
   on the host     heddle agent --join-file FILE --tunnel-ip ADDRESS
-While the server is away the agent waits for it, as long as the token is good. After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
+While the server is away, or refuses the token, the agent tries again; the file may be replaced meanwhile. After that the certificate in the state directory does,
+and the agent follows servers that move. On the server's own machine --server-data DIR needs no token.
 With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp announces its routes to other hosts, and
 --dhcp gives workloads their addresses. With --xen it is a host of a XenAPI pool, with Open vSwitch.
 When the agent stops, traffic goes on; --cleanup removes what it made in the kernel.`,
@@ -87,9 +87,9 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	f.BoolVar(&c.cleanup, "cleanup", false, "remove and print all that agents with this --state made in this host's kernel, then exit; refused while an agent runs")
 	f.StringVar(&c.name, "name", hostname, "`name` of this host, as binding:host_id has it")
 	f.StringVar(&c.state, "state", "/var/lib/heddle-agent", "`directory` of this host's id, key and certificate")
-	f.StringVar(&c.join, "join", "", "one-time `token` by which this host joins; better given by file, where no process list shows it")
-	f.StringVar(&c.joinFile, "join-file", "", "`file` with that token, removed once this host has joined")
-	f.BoolVar(&c.joinPlain, "join-plain-http", false, "let the token travel over plain HTTP to another machine")
+	f.StringVar(&c.joining.token, "join", "", "one-time `token` by which this host joins; better given by file, where no process list shows it")
+	f.StringVar(&c.joining.file, "join-file", "", "`file` with that token, removed once this host has joined")
+	f.BoolVar(&c.joining.plain, "join-plain-http", false, "let the token travel over plain HTTP to another machine")
 	f.StringVar(&c.serverData, "server-data", "", "data `directory` of a heddle serve on this machine, instead of joining")
 	c.etcd.flags(f)
 	f.StringVar(&c.tunnelIP, "tunnel-ip", "", "IPv4 `address` of this host by which other hosts send tunnelled packets")
@@ -154,7 +154,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.zone == "" || len(c.zone) > schema.MaxZoneName || strings.ContainsFunc(c.zone, unicode.IsControl) {
 		return usagef("--zone %q: want a name of at most %d bytes", c.zone, schema.MaxZoneName)
 	}
-	if err := errors.Join(c.containers.check(), c.metadata.check(), c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
+	if err := errors.Join(c.containers.check(), c.metadata.check(), c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.joining != (joinConfig{}))); err != nil {
 		return err
 	}
 	if c.dhcp.on {
@@ -196,7 +196,12 @@ func (c *agentConfig) run(ctx context.Context) error {
 	var tasks []task.Task
 	if _, err := hosts.Load(dir); err == nil {
 		renewal := hosts.NewRenewal(dir, log.With("part", "certificate"))
-		tasks = append(tasks, renewal)
+		moved := func(endpoints []string, authority bool) {
+			if opening.setEndpoints(endpoints); authority {
+				a.startOver() // connections know the authorities that there were when the store was opened
+			}
+		}
+		tasks = append(tasks, renewal, hosts.NewLocator(dir, opening.store, moved, log.With("part", "addresses")))
 		a.problems = append(a.problems, renewal.Refused)
 	}
 	probe := newStoreProbe(opening.store, log, a.metrics)
@@ -287,53 +292,35 @@ func namesOn(roles []role) (names []string) {
 // joinOnce exchanges a join token for credentials, unless this host has joined: a service file may
 // keep its token. The token's file is removed only after that.
 func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
-	token, err := c.joinToken()
-	if err != nil {
-		return err
+	if c.joining.token != "" && c.joining.file != "" {
+		return usagef("--join and --join-file: give one of them")
 	}
 	if _, err := hosts.Load(c.state); err == nil {
-		if token != "" {
+		if token, _ := c.joining.read(c.name); token != "" {
 			log.Info("this host has joined before; the token is not used (to join again, remove host.json from the state directory)", "state", c.state)
 		}
 		return nil
-	} else if token == "" && errors.Is(err, hosts.ErrNotJoined) {
+	} else if errors.Is(err, hosts.ErrNotJoined) && !c.joining.wanted(c.serverData != "" || len(c.etcd.Endpoints) > 0) {
 		return nil
 	} else if !errors.Is(err, hosts.ErrNotJoined) {
 		return err
 	}
-	joined, err := hosts.JoinRetrying(ctx, token, hosts.JoinOptions{Name: c.name, StateDir: c.state, AllowPlain: c.joinPlain}, log)
+	var giveUp func(error) bool
+	if c.joining.file == "" {
+		giveUp = hosts.Refused // the token on a command line stays the same
+	}
+	joined, err := hosts.JoinRetrying(ctx, func() (string, error) { return c.joining.read(c.name) }, hosts.JoinOptions{Name: c.name, StateDir: c.state, AllowPlain: c.joining.plain}, giveUp, log)
 	if err != nil {
 		return err
 	}
 	log.Info("joined", "host", joined.Name, "id", joined.HostID, "servers", joined.Servers)
-	if c.joinFile == "" {
+	if c.joining.file == "" {
 		return nil
 	}
-	if err := os.Remove(c.joinFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(c.joining.file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.Warn("cannot remove the file of the used join token", "err", err)
 	}
 	return nil
-}
-
-// joinToken returns the token given, or "".
-func (c *agentConfig) joinToken() (string, error) {
-	if c.joinFile == "" {
-		return c.join, nil
-	}
-	if c.join != "" {
-		return "", usagef("--join and --join-file: give one of them")
-	}
-	raw, err := os.ReadFile(c.joinFile)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	} else if err != nil {
-		return "", usagef("--join-file: %w", err)
-	}
-	token := strings.TrimSpace(string(raw))
-	if token == "" {
-		return "", usagef("--join-file %s: the file is empty: put a token of `heddle host token` into it", c.joinFile)
-	}
-	return token, nil
 }
 
 // access returns this host's id and a function that opens the store: the one that flags name, or
@@ -350,7 +337,7 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 		return id, func(ctx context.Context) (*backend.Etcd, error) {
 			st, err := backend.OpenRunning(ctx, c.serverData, logStore)
 			if moved := new(backend.MovedError); errors.As(err, &moved) {
-				err = usagef("--server-data: %w; this agent needs to join: in place of --server-data give --join-file, a file with the token that `heddle host token %s` prints", err, c.name)
+				err = usagef("--server-data: %w; in place of --server-data give this agent the server's --etcd settings; or let it join, by --join-file, a file with the token that `heddle host token %s` prints", err, c.name)
 			}
 			return st, err
 		}, err
@@ -365,9 +352,7 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 		return id, clusterOpener(cluster, logStore), nil
 	}
 	joined, err := hosts.Load(c.state)
-	if errors.Is(err, hosts.ErrNotJoined) && c.joinFile != "" {
-		return "", nil, usagef("--join-file %s: there is no such file, and this host has not joined: run `heddle host token` on the server and put its token there", c.joinFile)
-	} else if errors.Is(err, hosts.ErrNotJoined) {
+	if errors.Is(err, hosts.ErrNotJoined) {
 		return "", nil, usagef("%s: this host has not joined: run `heddle host token` on the server and give the file with its token with --join-file", c.state)
 	} else if err != nil {
 		return "", nil, err
@@ -383,8 +368,15 @@ func (c *agentConfig) joinedStore(joined hosts.Credentials, logStore *slog.Logge
 	if c.key, err = joined.Check(); err != nil {
 		return "", nil, err
 	}
-	cluster := &backend.Cluster{Endpoints: joined.Endpoints, CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile}
-	return joined.HostID, clusterOpener(cluster, logStore), nil
+	dir := filepath.Dir(joined.CertFile)
+	return joined.HostID, func(ctx context.Context) (*backend.Etcd, error) {
+		now, err := hosts.Load(dir) // the store may have moved since the last attempt
+		if err != nil {
+			return nil, err
+		}
+		cluster := &backend.Cluster{Endpoints: now.Endpoints, CAFile: now.CAFile, CertFile: now.CertFile, KeyFile: now.KeyFile}
+		return clusterOpener(cluster, logStore)(ctx)
+	}, nil
 }
 
 // clusterOpener returns a function that opens a cluster for agents: without a check of its limits.

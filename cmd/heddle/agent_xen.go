@@ -123,7 +123,7 @@ func (c *xenConfig) cleanUp(recorded string) error {
 
 // move joins another pool by a token. startOver then starts this host's agents again, in that pool.
 func (t *agents) move(ctx context.Context, token string) (startOver func(), err error) {
-	_, err = hosts.Join(ctx, token, hosts.JoinOptions{Name: t.config.name, StateDir: poolState(t.config.state), AllowPlain: t.config.joinPlain})
+	_, err = hosts.Join(ctx, token, hosts.JoinOptions{Name: t.config.name, StateDir: poolState(t.config.state), AllowPlain: t.config.joining.plain})
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ type blockStep struct {
 	// words, such as copying files to another machine through /opt/heddle-shared, and to check the
 	// result.
 	first, then string
-	token       string // host to make the block's join token for; {machine} is the machine that the block runs on
+	token       string // host or server to make the block's join token for; {machine} is the machine that the block runs on
 	file        string // file to write the block to, unless the preceding sentence ends with its name
 }
 
@@ -164,6 +164,17 @@ var guides = map[string]guide{
 		"heddle: format 2 cannot be used yet: agent on h1 (v0.1.0) reads format 1 and writes 1; upgrade or stop them first": {notRun: "what the command says"},
 	}},
 	"cluster.md": {
+		after:    append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join"),
+		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"s2", 2}, {"s3", 3}},
+		blocks: map[string]blockStep{
+			"install -d /etc/heddle": {on: twoServers, then: "adduser --quiet --system --group --no-create-home --home /var/lib/heddle heddle"},
+			"serve: (2)":             {on: twoServers, then: `sed -i "s/192.0.2.2:/192.0.2.${HOSTNAME#s}:/" /etc/heddle/heddle.yaml`},
+			"install -d -o heddle -g heddle -m 700 /var/lib/heddle": {on: twoServers, token: "{machine}"}, // at once, although the page says one at a time
+			". /var/lib/heddle/openrc":                              {on: twoServers[1:], change: map[string]string{"heddle cluster list": "until [ $(heddle cluster list | grep -c ' up ') = 3 ]; do sleep 0.2; done"}},
+			"heddle cluster remove s2":                              {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
+			"heddle cluster remove s3":                              {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
+		}},
+	"etcd.md": {
 		after:    append(slices.Clone(install), "tls.md#A certificate", "tls.md#The server", "hosts.md#Join"),
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"e1", 21}, {"e2", 22}, {"e3", 23}, {"next", 2}},
 		blocks: map[string]blockStep{
@@ -172,8 +183,7 @@ var guides = map[string]guide{
 			"address=192.0.2.21 name=e1": {on: []string{"e1", "e2", "e3"}, change: map[string]string{
 				"address=192.0.2.21 name=e1":    "name={machine} address=$(hostname | sed 's/e/192.0.2.2/'); cp /opt/heddle-shared/$address.tar /root/member.tar",
 				"apt-get install etcd-server\n": ""}}, // scripts/setup has
-			"systemctl stop heddle-agent (2)": {on: []string{"h1"}},
-			"heddle host list":                {change: both("heddle host list", " up ")},
+			"heddle host list": {change: both("heddle host list", " up ")},
 			"tar -cf /root/server.tar -C / etc/heddle/heddle.yaml etc/heddle/tls etc/heddle/etcd var/lib/heddle/secrets.key var/lib/heddle/tls/ca.crt var/lib/heddle/tls/ca.key": {
 				then: "cp /root/server.tar /opt/heddle-shared/"},
 			"adduser --system --group --no-create-home --home /var/lib/heddle heddle": {on: []string{"next"}, first: "cp /opt/heddle-shared/server.tar /root/"},
@@ -351,7 +361,10 @@ func outsideUplink(address string) string {
 		ip -n outside link set eth0 up`
 }
 
-var twoHosts = []string{"h1", "h2"}
+var (
+	twoHosts   = []string{"h1", "h2"}
+	twoServers = []string{"s2", "s3"}
+)
 
 // both returns changes by which commands run again until two lines that they print, one for each of
 // two hosts, match a pattern of grep. Its arguments are commands, each followed by its pattern.
@@ -468,7 +481,7 @@ func pagePath(page string) string {
 var (
 	contentOfFile = regexp.MustCompile(`^(?:[a-z-]+:(?: |$)|\[\w+\]$|[A-Z_]+=\S+$)`)
 	quoted        = regexp.MustCompile("`([^`\\s]*[./][^`\\s]*)`")
-	joinToken     = regexp.MustCompile(`heddle-join-1\.[\w.-]+`)
+	joinToken     = regexp.MustCompile(`heddle-(?:join|server)-1\.[\w.-]+`)
 	// staysRunning lists commands that run until Ctrl-C.
 	staysRunning = regexp.MustCompile(`^(?:runuser .* -- (?:env \S+ )?)?(?:heddle|calico-dhcp-agent)(?: (?:agent|serve|xapi|tunnel-controller)(?: -|$)|.* watch| --config-file)[^|&]*$`)
 )
@@ -624,7 +637,11 @@ func (f *follower) run(b block, s blockStep) {
 			f.t.Fatalf("docs/guides/%s:%d: no machine %s", b.page, b.line, name)
 		}
 		if s.token != "" {
-			if err := f.execute(f.machines[f.guide.machines[0].name], "heddle host token "+strings.ReplaceAll(s.token, "{machine}", name), ""); err != nil {
+			kind := "host"
+			if strings.Contains(b.text, "heddle-server-1.") {
+				kind = "cluster"
+			}
+			if err := f.execute(f.machines[f.guide.machines[0].name], "heddle "+kind+" token "+strings.ReplaceAll(s.token, "{machine}", name), ""); err != nil {
 				f.t.Fatal(err)
 			}
 		}
@@ -656,7 +673,9 @@ func (f *follower) script(b block, s blockStep, on string) string {
 		}
 		text = strings.ReplaceAll(text, from, strings.ReplaceAll(to, "{machine}", on))
 	}
-	text = strings.ReplaceAll(text, "heddle-join-1.eyJz…", f.token)
+	for _, kind := range []string{"join", "server"} {
+		text = strings.ReplaceAll(text, "heddle-"+kind+"-1.eyJz…", f.token)
+	}
 	text = strings.ReplaceAll(text, "--join TOKEN", "--join "+f.token)
 	text = strings.ReplaceAll(text, "ADDRESS-OF-THIS-HOST", "192.0.2.1")
 	if s.file != "" || contentOfFile.MatchString(strings.TrimSuffix(b.name, " (2)")) {

@@ -145,8 +145,6 @@ func TestJoin(t *testing.T) {
 	h1, h2 := s.addHost(t, "h1", "192.0.2.11"), s.addHost(t, "h2", "192.0.2.12")
 
 	refuse(t, h1.ns, 2, "this host has not joined: run `heddle host token` on the server and give the file with its token with --join-file", h1.agent()...)
-	missing := filepath.Join(t.TempDir(), "token")
-	refuse(t, h1.ns, 2, "--join-file "+missing+": there is no such file", h1.agent("--join-file", missing)...)
 	refuse(t, h1.ns, 1, "not a join token", h1.agent("--join", "nonsense")...)
 	token := s.token(t)
 	refuse(t, h1.ns, 1, "it is not the server that made it", h1.agent("--join", forge(t, token))...)
@@ -416,22 +414,32 @@ func TestServerWithAnotherAuthority(t *testing.T) {
 	agent.waitLog(t, "certificate signed by unknown authority")
 }
 
-// TestJoinBeforeTheServer: a host that boots before its server joins when that is there. The token
-// stays until then.
+// TestJoinBeforeTheServer: a host that boots before its server, or without a token that is good,
+// joins when both are there. The token stays until then.
 func TestJoinBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	server := s.serve(t)
-	h := s.addHost(t, "h1", "192.0.2.11")
+	h, other := s.addHost(t, "h1", "192.0.2.11"), s.addHost(t, "h2", "192.0.2.12")
 	file := filepath.Join(t.TempDir(), "join-token")
 	writeFile(t, file, s.token(t)+"\n")
 	server.stop(t)
 	agent := launch(t, h.ns, h.agent("--join-file", file)...)
-	agent.waitLog(t, "cannot join yet")
+	agent.waitLog(t, "connection refused")
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the token of a host that has not joined: %v", err)
 	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	agent.waitLog(t, "there is no such file")
 	s.serve(t)
+	spent, good := s.token(t), s.token(t)
+	joined := start(t, other.ns, other.agent("--join", spent)...)
+	joined.stop(t)
+	writeFile(t, file, spent)
+	agent.waitLog(t, "used, expired or unknown")
+	writeFile(t, file, good)
 	agent.waitReady(t)
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the token of a host that has joined: %v", err)

@@ -1,32 +1,103 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"net"
 	"os"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/presence"
 	"heddle/internal/store/schema"
 	"heddle/internal/task"
 )
 
-// newMembership returns a task that reports in the store that this server is alive, and which
-// formats it knows.
-func newMembership(st store.Store, role string, log *slog.Logger) task.Task {
-	name, _ := os.Hostname() // without one `heddle upgrade status` shows the id alone
+// reachEvery is the interval between looks at how this server is reached: its certificate is
+// renewed, its machine gets other addresses.
+const reachEvery = 5 * time.Second
+
+// newMembership returns a task that reports in the store that this server, called name, is alive,
+// which formats it knows, and how hosts reach it.
+func newMembership(st store.Store, name, role string, reach func() schema.Reach, log *slog.Logger) task.Task {
 	newest := schema.KnownFormats().Newest()
-	server := &schema.Server{ID: uuid.NewString(), Name: name, Role: role, Version: version, Reads: newest, Writes: newest, StartedAt: time.Now().UTC().Truncate(time.Second)}
+	server := schema.Server{ID: uuid.NewString(), Name: name, Role: role, Version: version, Reads: newest, Writes: newest, StartedAt: time.Now().UTC().Truncate(time.Second)}
 	return newLoop("membership", func(ctx context.Context) error {
-		key := schema.Servers.KeyOf(server)
+		key := schema.Servers.KeyOf(&server)
 		p := presence.New(presence.Options{Store: st, Prefix: key, TTL: schema.HostLease, Leave: true, Log: log.With("part", "membership")})
+		server.Reach = reach()
 		if err := p.SetRecord(key, server); err != nil {
 			return err
 		}
 		p.Complete()
-		return p.Run(ctx)
+		running, ctx := errgroup.WithContext(ctx)
+		running.Go(func() error { return p.Run(ctx) })
+		running.Go(func() error {
+			for task.Pause(ctx, reachEvery) {
+				if now := reach(); !reflect.DeepEqual(now, server.Reach) {
+					server.Reach = now
+					if err := p.SetRecord(key, server); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		return running.Wait()
 	})
+}
+
+// reach returns how hosts reach this server and its store; nothing if no host can join by it.
+func (s *server) reach() schema.Reach {
+	c, o := s.config, s.hosts
+	if len(o.CA) == 0 {
+		return schema.Reach{}
+	}
+	scheme := "http://"
+	r := schema.Reach{Pin: o.Pin(), StoreURLs: c.etcd.urls(), StoreCA: string(o.CA)}
+	if r.Pin != "" {
+		scheme = "https://"
+	}
+	r.URLs = c.reachableURLs(scheme, c.operator)
+	if len(r.StoreURLs) == 0 {
+		r.StoreURLs = c.reachableURLs("https://", c.agents)
+	}
+	return r
+}
+
+// reachableURLs returns the URLs of a listen address for other machines: by the public name, and by
+// the address itself or, if it stands for all, each of this machine.
+func (c *serveConfig) reachableURLs(scheme, listen string) (urls []string) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil
+	}
+	for _, name := range append([]string{c.publicHost}, listenHosts(host)...) {
+		if name != "" {
+			urls = append(urls, scheme+net.JoinHostPort(name, port))
+		}
+	}
+	return slices.Compact(urls)
+}
+
+// listenHosts returns the host of a listen address, or all of this machine's addresses if it stands
+// for them.
+func listenHosts(host string) []string {
+	if ip := net.ParseIP(cmp.Or(host, "::")); ip != nil && ip.IsUnspecified() {
+		return slices.DeleteFunc(backend.MachineAddresses(), func(a string) bool { return net.ParseIP(a).IsLoopback() })
+	}
+	return []string{host}
+}
+
+// machineName returns this machine's name, or "".
+func machineName() string {
+	name, _ := os.Hostname()
+	return name
 }

@@ -118,7 +118,7 @@ func TestMove(t *testing.T) {
 	refuse(t, ns, 1, where, "backup", file, "--data", data)
 	agent := []string{"agent", "--name", "own", "--tunnel-ip", "192.0.2.1", "--state", t.TempDir(), "--server-data", data}
 	refuse(t, ns, 2, where, agent...)
-	refuse(t, ns, 2, "this agent needs to join", agent...)
+	refuse(t, ns, 2, "or let it join, by --join-file", agent...)
 	refuse(t, ns, 1, where, move...)
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the refused backup left a file: %v", err)

@@ -24,6 +24,7 @@ import (
 	"heddle/internal/api/hosts"
 	"heddle/internal/api/identity"
 	"heddle/internal/api/neutronv2"
+	"heddle/internal/api/servers"
 	"heddle/internal/cli"
 	"heddle/internal/control"
 	"heddle/internal/sealing"
@@ -39,8 +40,9 @@ import (
 
 // serveConfig holds the settings of a server, as given by flags, environment and file.
 type serveConfig struct {
-	data string
-	etcd etcdConfig
+	data    string
+	etcd    etcdConfig
+	cluster clusterConfig
 
 	neutron                     string // listen address; "" = no Neutron API
 	loadBalancer                loadBalancerConfig
@@ -103,7 +105,8 @@ func serveCommand() *cobra.Command {
 		Short: "Run the control plane: Neutron, identity and the operators' API over the store",
 		Long: `Runs the APIs over an etcd embedded in this process (its data under --data), or over the cluster named by --etcd-endpoints.
 The first start makes the user admin with a random password, and writes clouds.yaml and openrc into the data directory.
-Any number of servers may run over one cluster.`,
+Any number of servers may run over one cluster. With --cluster the embedded stores of several servers are one themselves: the first makes it, and each
+other one joins by a token that heddle cluster token prints.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context())
@@ -112,6 +115,7 @@ Any number of servers may run over one cluster.`,
 	f := cmd.Flags()
 	f.StringVar(&c.data, "data", cli.DefaultDataDir, "`directory` of the embedded store, its keys, clouds.yaml and openrc")
 	c.etcd.flags(f)
+	c.cluster.flags(f)
 	f.StringVar(&c.neutron, "neutron-listen", "127.0.0.1:9696", "`address` of the Neutron API")
 	c.loadBalancer.flags(f)
 	f.StringVar(&c.identity, "identity-listen", "127.0.0.1:5000", "`address` of the identity API")
@@ -191,7 +195,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if left := s.inherited.Left(); len(left) > 0 {
 		return usagef("the service manager listens on %s, where no API is served: give heddle.socket and heddle.yaml the same addresses", strings.Join(left, ", "))
 	}
-	s.tasks = append(s.tasks, newMembership(st, "serve", log))
+	s.tasks = append(s.tasks, newMembership(st, c.cluster.name, "serve", s.reach, log), newLoop("embedded store", st.Serve))
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
 	return task.Run(ctx, s.tasks...)
 }
@@ -203,7 +207,7 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 	}
 	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
 	watchdog := new(task.Watchdog)
-	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root, Watchdog: watchdog}, append(schema.All(), hosts.Tables()...)...)
+	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root, Watchdog: watchdog}, slices.Concat(schema.All(), hosts.Tables(), servers.Tables())...)
 	s.db = records.NewDB(st, s.replica)
 	s.tasks = append(c.admin.newHealth(observed{
 		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: watchdog.Hung, Log: log},
@@ -423,6 +427,9 @@ func (s *server) addOperator() error {
 		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(), CertificateLife: c.certificateLife,
 		Pin: func() string { return srv.Fingerprint() }, Log: s.log.With("part", "hosts"),
 	}
+	if host, _, err := net.SplitHostPort(c.agents); err == nil && host != "" && !net.ParseIP(host).IsUnspecified() {
+		o.Endpoints = c.reachableURLs("https://", c.agents) // whatever address the API was reached by
+	}
 	if e := c.operatorEndpoint(); e.URL != "" {
 		o.Servers = []string{e.URL}
 	}
@@ -438,6 +445,7 @@ func (s *server) addOperator() error {
 		s.tasks = append(s.tasks, hosts.NewUpkeep(o))
 	}
 	hosts.Register(open, guarded, o)
+	servers.Register(open, guarded, s.clusterOptions())
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()
 	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: withTimeout(open), CertFile: cert, KeyFile: key})
@@ -470,11 +478,14 @@ func (c *serveConfig) checkQuota() error {
 	return nil
 }
 
-// openStore opens the cluster or the embedded store.
+// openStore opens the cluster or the embedded store. It returns nil if ctx ended first.
 func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*backend.Etcd, error) {
 	embedded := &backend.Embedded{DataDir: c.data, Agents: c.agents, Listen: c.etcdListen, Quota: c.storeQuotaMiB << 20, Reserve: true}
+	if operator, _, err := net.SplitHostPort(c.operator); err == nil {
+		embedded.Names = listenHosts(operator)
+	}
 	if c.publicHost != "" {
-		embedded.Names = []string{c.publicHost}
+		embedded.Names = append(embedded.Names, c.publicHost)
 	}
 	if c.agents != "" && len(c.etcd.Endpoints) > 0 {
 		return nil, usagef("--agents-listen is for the embedded store: agents reach a cluster by its own endpoints")
@@ -486,7 +497,16 @@ func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*backend
 	if err != nil {
 		return nil, err
 	}
-	return c.etcd.open(ctx, embedded, authority, log)
+	if embedded.Peer, err = c.peer(ctx, log); ctx.Err() != nil {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	st, err := c.etcd.open(ctx, embedded, authority, log)
+	if err != nil || st == nil {
+		return nil, err
+	}
+	return st, c.joinedCluster(log)
 }
 
 // storeCA returns the authority (PEM) by which joining hosts verify the store's servers: the

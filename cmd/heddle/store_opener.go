@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"heddle/internal/store"
@@ -19,6 +20,9 @@ type opener struct {
 	then  func(context.Context, *backend.Etcd) error // before the agents get the store; nil: nothing
 	store *store.Deferred
 	log   *slog.Logger
+
+	mu     sync.Mutex
+	opened *backend.Etcd // nil: not yet
 }
 
 func newOpener(open func(context.Context) (*backend.Etcd, error), log *slog.Logger) *opener {
@@ -49,7 +53,20 @@ func (o *opener) run(ctx context.Context) error {
 	if err != nil || st == nil {
 		return err
 	}
+	o.mu.Lock()
+	o.opened = st
+	o.mu.Unlock()
 	o.store.Open(st)
 	<-ctx.Done()
 	return nil
+}
+
+// setEndpoints changes the addresses of a store that is open. One that is not yet open is opened
+// where it is then.
+func (o *opener) setEndpoints(endpoints []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.opened != nil {
+		o.opened.SetEndpoints(endpoints)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"heddle/internal/api/hosts"
 	"heddle/internal/cli"
 	"heddle/internal/store/backend"
+	"heddle/internal/store/schema"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
 	"heddle/internal/xen/wire"
@@ -108,7 +109,7 @@ func (c *xapiConfig) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	*tasks = append(append(append(*tasks, pool), servers...), pool.Polls(), newMembership(st, "xapi", log))
+	*tasks = append(append(append(*tasks, pool), servers...), pool.Polls())
 	log.Info("starting", "version", version, "data", c.data, "plain", c.listen, "tls", c.tlsListen, "own store", own)
 	return task.Run(ctx, *tasks...)
 }
@@ -139,6 +140,7 @@ func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own boo
 			return nil, nil, err
 		}
 		admit.Invite = func(ctx context.Context, name string) (string, error) { return s.hosts.Invite(ctx, name, "pool.join") }
+		s.tasks = append(s.tasks, newMembership(st, machineName(), "xapi", s.reach, log))
 		return &s.tasks, s.metrics, nil
 	}
 	metrics, tasks := telemetry.NewMetrics(version), &[]task.Task{}
@@ -146,7 +148,8 @@ func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own boo
 	metrics.Register(func() []telemetry.Value { return spaceValues(keeper) })
 	*tasks = append(c.admin.newHealth(observed{
 		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
-	}, waitingFor(tasks)), newStoreProbe(st, log, metrics), keeper)
+	}, waitingFor(tasks)), newStoreProbe(st, log, metrics), keeper,
+		newMembership(st, machineName(), "xapi", func() schema.Reach { return schema.Reach{} }, log)) // hosts join by the server that has the store open
 	return tasks, metrics, nil
 }
 

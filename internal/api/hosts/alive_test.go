@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/api/jointoken"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -110,7 +111,7 @@ func TestHostComesAliveDuringJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown, err := parseToken(w.token(`{"name":"h1"}`))
+	shown, err := jointoken.Parse(w.token(`{"name":"h1"}`), jointoken.ForHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestHostComesAliveDuringJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, hash, ask := &service{Options{DB: w.db, Now: w.clock}}, hashSecret(shown.Secret), &joinRequest{Name: "h1", CSR: string(csr)}
+	s, hash, ask := &service{Options{DB: w.db, Now: w.clock}}, jointoken.Hash(shown.Secret), &joinRequest{Name: "h1", CSR: string(csr)}
 	snap, err := w.db.View(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,8 @@ func (c Credentials) skew(ctx context.Context, server string) (time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}, CheckRedirect: noRedirect}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // that answer has the time too
 	res, err := client.Do(req)
 	if err != nil {
 		return 0, err

@@ -28,6 +28,7 @@ import (
 	"github.com/google/uuid"
 
 	"heddle/internal/api"
+	"heddle/internal/api/jointoken"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
@@ -225,7 +226,7 @@ func (o Options) invite(ctx context.Context, name, by string, life time.Duration
 	if len(o.CA) == 0 {
 		return "", nil, api.Errorf(http.StatusConflict, "No host can join: this server's store does not serve agents of other hosts.")
 	}
-	secret, hash := newSecret()
+	secret, hash := jointoken.NewSecret()
 	now := o.Now().UTC()
 	t := &JoinToken{Hash: hash, Name: name, CreatedBy: by, CreatedAt: now, ExpiresAt: now.Add(life)}
 	lease, err := o.DB.Store().Grant(ctx, life)
@@ -236,11 +237,11 @@ func (o Options) invite(ctx context.Context, name, by string, life time.Duration
 		return "", nil, err
 	}
 	o.Log.Info("join token made", "id", t.id(), "host", t.Name, "by", t.CreatedBy, "expires", t.ExpiresAt)
-	shown := joinToken{Servers: servers, Secret: secret, Expires: t.ExpiresAt.Unix()}
+	shown := jointoken.Token{Servers: servers, Secret: secret, Expires: t.ExpiresAt.Unix()}
 	if o.Pin != nil {
 		shown.Pin = o.Pin()
 	}
-	return shown.String(), t, nil
+	return shown.Encode(jointoken.ForHost), t, nil
 }
 
 func (s *service) servers(r *http.Request) []string {
@@ -302,11 +303,10 @@ type joinRequest struct {
 }
 
 type joinAnswer struct {
-	HostID      string   `json:"host_id"`
-	Name        string   `json:"name"`
-	Certificate string   `json:"certificate"` // PEM
-	CA          string   `json:"ca"`          // PEM
-	Endpoints   []string `json:"endpoints"`
+	HostID      string `json:"host_id"`
+	Name        string `json:"name"`
+	Certificate string `json:"certificate"` // PEM
+	locations
 }
 
 // join makes the sender of a good token a host. Rights and certificate are made first, and are
@@ -317,7 +317,7 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err := api.ReadJSON(r, &ask); err != nil {
 		return err
 	}
-	ctx, hash := r.Context(), hashSecret(ask.Token)
+	ctx, hash := r.Context(), jointoken.Hash(ask.Token)
 	snap, err := s.DB.View(ctx)
 	if err != nil {
 		return err
@@ -346,8 +346,7 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.Log.Info("host joined", "host", a.host.Name, "id", a.host.ID, "again", a.known, "from", api.ClientAddr(ctx))
-	api.WriteJSON(w, http.StatusCreated, joinAnswer{HostID: a.host.ID, Name: a.host.Name, Certificate: string(certificate),
-		CA: string(s.CA), Endpoints: s.endpoints(r)})
+	api.WriteJSON(w, http.StatusCreated, joinAnswer{a.host.ID, a.host.Name, string(certificate), s.locations(snap, r)})
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package hosts
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -14,15 +13,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/jointoken"
 	"heddle/internal/task"
 )
 
@@ -38,8 +36,6 @@ const (
 )
 
 const (
-	joinTimeout   = 30 * time.Second // of one server's answer
-	maxJoinAnswer = 1 << 20          // bytes
 	// Pauses between attempts to join or to renew.
 	leastPause, mostPause = time.Second, 30 * time.Second
 )
@@ -53,7 +49,8 @@ type Credentials struct {
 	Name      string   `json:"name"`
 	Endpoints []string `json:"endpoints"`       // of etcd, as URLs
 	Servers   []string `json:"servers"`         // base URLs of the API
-	Pin       string   `json:"pin,omitempty"`   // fingerprint by which the API's servers are known; "" = joined under an earlier version, or by plain HTTP
+	Pin       string   `json:"pin,omitempty"`   // fingerprint by which the API's servers were known to the join; "" = joined under an earlier version, or by plain HTTP
+	Pins      []string `json:"pins,omitempty"`  // fingerprints that they have presented since
 	Plain     bool     `json:"plain,omitempty"` // the API may be asked by plain HTTP
 	// PEM files in the state directory, readable by their owner alone.
 	CertFile string `json:"-"`
@@ -83,6 +80,9 @@ func Load(stateDir string) (Credentials, error) {
 	}
 	return c, nil
 }
+
+// encode returns the content of the file that Load reads.
+func (c Credentials) encode() ([]byte, error) { return json.MarshalIndent(c, "", "  ") }
 
 // damaged returns the error of a file without which a host has to join again.
 func damaged(file string, err error, stateDir, name string) error {
@@ -115,9 +115,9 @@ func (c Credentials) Check() (key string, err error) {
 // A join that failed halfway can be repeated with the same token: the key is kept until it has
 // succeeded.
 func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error) {
-	t, err := parseToken(token)
+	t, err := jointoken.Parse(token, jointoken.ForHost)
 	if err != nil {
-		return Credentials{}, &refusal{err.Error()}
+		return Credentials{}, jointoken.Refusal(err.Error())
 	}
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return Credentials{}, fmt.Errorf("state directory: %w", err)
@@ -134,12 +134,12 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 	var joined joinAnswer
 	var failures []error
 	for _, server := range t.Servers {
-		err = post(ctx, server+"/v1/join", pinned(t.Pin, server), o.AllowPlain, http.StatusCreated, ask, &joined)
+		err = jointoken.Post(ctx, server+"/v1/join", jointoken.Pinned(server, nil, t.Pin), o.AllowPlain, http.StatusCreated, ask, &joined)
 		if err == nil && (joined.HostID == "" || joined.Certificate == "" || joined.CA == "" || len(joined.Endpoints) == 0) {
 			err = errors.New("answer is not that of a join: it lacks host_id, certificate, ca or endpoints")
 		}
 		if err == nil {
-			return save(o.StateDir, key, joined, Credentials{Servers: t.Servers, Pin: t.Pin, Plain: o.AllowPlain})
+			return save(o.StateDir, key, joined, Credentials{Servers: appendNew(t.Servers, joined.Servers...), Pin: t.Pin, Pins: joined.Pins, Plain: o.AllowPlain})
 		}
 		failures = append(failures, fmt.Errorf("join at %s: %w", server, err))
 		if Refused(err) {
@@ -147,26 +147,27 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 		}
 	}
 	if t.Expires != 0 && time.Now().After(time.Unix(t.Expires, 0)) && ctx.Err() == nil {
-		failures = append(failures, &refusal{"the join token expired at " + time.Unix(t.Expires, 0).Format(time.RFC3339) + " by this host's clock: make another with `heddle host token`"})
+		failures = append(failures, jointoken.Refusal("the join token expired at "+time.Unix(t.Expires, 0).Format(time.RFC3339)+" by this host's clock: make another with `heddle host token`"))
 	}
 	return Credentials{}, errors.Join(failures...)
 }
 
-// JoinRetrying joins as [Join] does, and tries again with growing pauses while the server cannot be
-// reached, for as long as the token is good. An error for which [Refused] is true is final: trying
-// again does not help.
-func JoinRetrying(ctx context.Context, token string, o JoinOptions, log *slog.Logger) (Credentials, error) {
-	said := ""
+// JoinRetrying joins as [Join] does with the token that the function returns, and tries again with
+// growing pauses until it succeeds or ctx ends, with a line in the log each time. token is called
+// for each attempt, since a refused token can be replaced; an error of its own counts as one of
+// joining. giveUp, if not nil, reports whether trying again does not help.
+func JoinRetrying(ctx context.Context, token func() (string, error), o JoinOptions, giveUp func(error) bool, log *slog.Logger) (c Credentials, err error) {
 	for backoff := (task.Backoff{Least: leastPause, Most: mostPause, Spread: true}); ; {
-		c, err := Join(ctx, token, o)
-		if err == nil || Refused(err) || ctx.Err() != nil {
+		text, err := token()
+		if err == nil {
+			c, err = Join(ctx, text, o)
+		}
+		if err == nil || ctx.Err() != nil || giveUp != nil && giveUp(err) {
 			return c, err
 		}
-		if text := err.Error(); text != said {
-			log.Warn("cannot join yet; will try again until the token expires", "err", err)
-			said = text
-		}
-		if !backoff.Pause(ctx) {
+		pause := backoff.Next()
+		log.Warn("cannot join yet; will try again", "after", pause.Round(time.Second), "err", err)
+		if !task.Pause(ctx, pause) {
 			return c, err
 		}
 	}
@@ -174,10 +175,7 @@ func JoinRetrying(ctx context.Context, token string, o JoinOptions, log *slog.Lo
 
 // Refused reports whether an error of [Join] or of a renewal is final: the server was asked and
 // said no, or cannot be one to ask.
-func Refused(err error) bool {
-	var r *refusal
-	return errors.As(err, &r)
-}
+func Refused(err error) bool { return jointoken.Refused(err) }
 
 // pendingKey returns the key to join with, as PEM: that of an unfinished join, else a new one, kept
 // before it is used.
@@ -247,100 +245,10 @@ func newRequest(keyPEM []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), nil
 }
 
-// refusal is an answer of the server that another server would give too.
-type refusal struct{ message string }
-
-func (r *refusal) Error() string { return r.message }
-
-// post asks a server and decodes its answer, which must have the status want.
-func post(ctx context.Context, target string, trust *tls.Config, allowPlain bool, want int, ask, answer any) error {
-	u, err := url.Parse(target)
-	if err != nil {
-		return err
-	}
-	if u.Scheme == "http" && !allowPlain && !api.Loopback(u.Hostname()) {
-		return &refusal{"the server speaks plain HTTP, which would show the token to the network: give the server a TLS certificate"}
-	}
-	body, err := json.Marshal(ask)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}
-	res, err := (&http.Client{Transport: transport, CheckRedirect: noRedirect}).Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxJoinAnswer))
-	if err != nil {
-		return err
-	}
-	if res.StatusCode != want {
-		return readRefusal(res.StatusCode, text)
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("answer of %s: %w", target, err)
-	}
-	return nil
-}
-
-// noRedirect keeps the token from going where a redirect would send it.
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-func readRefusal(status int, text []byte) error {
-	var doc struct{ Error struct{ Message string } }
-	if json.Unmarshal(text, &doc) != nil || doc.Error.Message == "" {
-		return fmt.Errorf("status %d: %.200s", status, text)
-	}
-	if status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout {
-		return fmt.Errorf("status %d: %s", status, doc.Error.Message)
-	}
-	return &refusal{doc.Error.Message}
-}
-
-// pinned trusts only servers whose chain holds the certificate with the fingerprint. When that is
-// an authority, the server's own certificate must also follow from it and be for the host; when it
-// is the server's own, that is enough.
-func pinned(pin, server string) *tls.Config {
-	host := ""
-	if u, err := url.Parse(server); err == nil {
-		host = u.Hostname()
-	}
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // in favour of VerifyConnection: the authority need not be one this machine trusts
-		VerifyConnection: func(cs tls.ConnectionState) error {
-			for i, cert := range cs.PeerCertificates {
-				if api.Fingerprint(cert.Raw) != pin {
-					continue
-				}
-				o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool()}
-				o.Roots.AddCert(cert)
-				for _, c := range cs.PeerCertificates[1:] {
-					o.Intermediates.AddCert(c)
-				}
-				if i > 0 {
-					o.DNSName = host
-				}
-				_, err := cs.PeerCertificates[0].Verify(o)
-				return err
-			}
-			return &refusal{"its certificate does not have the fingerprint in the token: it is not the server that made it"}
-		},
-	}
-}
-
 // save writes the credentials, each file whole or not at all.
 func save(dir string, key []byte, j joinAnswer, c Credentials) (Credentials, error) {
 	c.HostID, c.Name, c.Endpoints = j.HostID, j.Name, j.Endpoints
-	about, err := json.MarshalIndent(c, "", "  ")
+	about, err := c.encode()
 	if err != nil {
 		return Credentials{}, err
 	}

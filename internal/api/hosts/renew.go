@@ -21,11 +21,15 @@ type renewRequest struct {
 	CSR         string `json:"csr"`         // PEM
 }
 
+// renewAnswer also says where servers and store are now: a host that cannot reach the store has no
+// other way to learn it.
 type renewAnswer struct {
 	Certificate string `json:"certificate"` // PEM
+	locations
 }
 
-// renew gives a host that has joined and was not removed another certificate for its key.
+// renew gives a host that has joined and was not removed another certificate for its key, and its
+// rights in a store that was moved a moment ago.
 func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 	var ask renewRequest
 	if err := api.ReadJSON(r, &ask); err != nil {
@@ -47,6 +51,11 @@ func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if host, err := schema.Hosts.Get(snap, ask.HostID); err != nil {
+		return err
+	} else if err := s.Admission.AllowHost(ctx, host.ID, host.Name); err != nil {
+		return err
+	}
 	_, err = s.DB.Update(ctx, func(tx *records.Tx) error {
 		j, err := s.renewable(tx, ask, key)
 		if err != nil {
@@ -60,7 +69,7 @@ func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.Log.Info("renewed certificate of host", "id", ask.HostID, "until", until, "from", api.ClientAddr(ctx))
-	api.WriteJSON(w, http.StatusOK, renewAnswer{string(certificate)})
+	api.WriteJSON(w, http.StatusOK, renewAnswer{string(certificate), s.locations(snap, r)})
 	return nil
 }
 

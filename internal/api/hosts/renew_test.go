@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/api/jointoken"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 )
@@ -154,7 +155,7 @@ func TestRenewEarlier(t *testing.T) {
 func TestJoinAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	token, err := parseToken(w.token(""))
+	token, err := jointoken.Parse(w.token(""), jointoken.ForHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,17 +177,17 @@ func TestJoinAfterALostAnswer(t *testing.T) {
 	real := token.Servers
 	token.Servers = []string{losing.URL}
 	dir := filepath.Join(t.TempDir(), "state")
-	if _, err := Join(t.Context(), token.String(), JoinOptions{Name: "h1", StateDir: dir}); err == nil || Refused(err) {
+	if _, err := Join(t.Context(), token.Encode(jointoken.ForHost), JoinOptions{Name: "h1", StateDir: dir}); err == nil || Refused(err) {
 		t.Fatalf("the answer was lost, but: %v", err)
 	}
 	if got := fmt.Sprint(names(w.hosts())); got != "[h1]" {
 		t.Fatalf("hosts: %s", got)
 	}
 	token.Servers = real
-	if _, err := w.join(token.String(), "h1"); !Refused(err) || !strings.Contains(err.Error(), "used, expired or unknown") {
+	if _, err := w.join(token.Encode(jointoken.ForHost), "h1"); !Refused(err) || !strings.Contains(err.Error(), "used, expired or unknown") {
 		t.Errorf("another machine with the same token: %v", err)
 	}
-	joined, err := Join(t.Context(), token.String(), JoinOptions{Name: "h1", StateDir: dir})
+	joined, err := Join(t.Context(), token.Encode(jointoken.ForHost), JoinOptions{Name: "h1", StateDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,12 +205,12 @@ func TestJoinAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// TestJoinWaits: a host whose server is away tries again until it is there, and stops at once when
-// it is refused.
+// TestJoinWaits: a host whose server is away or refuses its token tries again until it has joined,
+// with the token that there is then, and says each time why. It can be told to give up instead.
 func TestJoinWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	token, err := parseToken(w.token(""))
+	token, err := jointoken.Parse(w.token(""), jointoken.ForHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,23 +233,46 @@ func TestJoinWaits(t *testing.T) {
 	}))
 	defer door.Close()
 	token.Servers = []string{door.URL}
-	log := slog.New(slog.DiscardHandler)
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
 	o := JoinOptions{Name: "h1", StateDir: filepath.Join(t.TempDir(), "state")}
-	if _, err := JoinRetrying(t.Context(), token.String(), o, log); err != nil {
+	always := func(token string) func() (string, error) { return func() (string, error) { return token, nil } }
+	if _, err := JoinRetrying(t.Context(), always(token.Encode(jointoken.ForHost)), o, nil, log); err != nil {
 		t.Fatal(err)
 	}
-	if len(asked) != 2 {
-		t.Errorf("asked %d times", len(asked))
+	if len(asked) != 2 || strings.Count(said.String(), "cannot join yet") != 1 {
+		t.Errorf("asked %d times and said:\n%s", len(asked), said.String())
+	}
+	said.Reset()
+	o.Name, o.StateDir = "h2", filepath.Join(t.TempDir(), "state")
+	missing := errors.New("there is no such file")
+	another := w.token("")
+	replaced := func() (string, error) { // missing, then used, then good
+		switch strings.Count(said.String(), "cannot join yet") {
+		case 0:
+			return "", missing
+		case 1:
+			return token.Encode(jointoken.ForHost), nil
+		}
+		return another, nil
+	}
+	if _, err := JoinRetrying(t.Context(), replaced, o, nil, log); err != nil {
+		t.Fatal(err)
+	}
+	for _, why := range []string{missing.Error(), "used, expired or unknown"} {
+		if !strings.Contains(said.String(), why) {
+			t.Errorf("the log lacks %q:\n%s", why, said.String())
+		}
 	}
 	o.StateDir = filepath.Join(t.TempDir(), "state")
-	if _, err := JoinRetrying(t.Context(), token.String(), o, log); !Refused(err) {
+	if _, err := JoinRetrying(t.Context(), always(token.Encode(jointoken.ForHost)), o, Refused, log); !Refused(err) {
 		t.Errorf("a used token: %v", err)
 	}
 	token.Servers, token.Expires = []string{"http://127.0.0.1:1"}, time.Now().Add(-time.Second).Unix()
-	if _, err := JoinRetrying(t.Context(), token.String(), o, log); !Refused(err) || !strings.Contains(err.Error(), "expired") {
+	if _, err := JoinRetrying(t.Context(), always(token.Encode(jointoken.ForHost)), o, Refused, log); !Refused(err) || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("an expired token and no server: %v", err)
 	}
-	if _, err := JoinRetrying(t.Context(), "nonsense", o, log); !Refused(err) {
+	if _, err := JoinRetrying(t.Context(), always("nonsense"), o, Refused, log); !Refused(err) {
 		t.Errorf("no token: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/jointoken"
 	"heddle/internal/store/backend"
 	"heddle/internal/task"
 )
@@ -134,33 +135,45 @@ func parseLeaf(text []byte) (*x509.Certificate, error) {
 // Renew has a server sign the host's key again, and puts the certificate in the place of the old
 // one.
 func Renew(ctx context.Context, stateDir string) (until time.Time, err error) {
+	answer, err := askRenewal(ctx, stateDir)
+	return answer.until, err
+}
+
+// renewed is a server's answer, whose certificate is in its place.
+type renewed struct {
+	renewAnswer
+	until time.Time // end of the certificate
+}
+
+// askRenewal is Renew, and returns all of the answer.
+func askRenewal(ctx context.Context, stateDir string) (renewed, error) {
 	c, err := Load(stateDir)
 	if err != nil {
-		return until, err
+		return renewed{}, err
 	}
 	key, err := os.ReadFile(c.KeyFile)
 	if err != nil {
-		return until, err
+		return renewed{}, err
 	}
 	old, err := os.ReadFile(c.CertFile)
 	if err != nil {
-		return until, err
+		return renewed{}, err
 	}
 	csr, err := newRequest(key)
 	if err != nil {
-		return until, err
+		return renewed{}, err
 	}
 	var failures []error
 	for _, server := range c.Servers {
 		trust, err := c.trust(server)
 		if err != nil {
-			return until, err
+			return renewed{}, err
 		}
-		var answer renewAnswer
-		err = post(ctx, server+"/v1/renew", trust, c.Plain, http.StatusOK, renewRequest{c.HostID, string(old), string(csr)}, &answer)
+		var answer renewed
+		err = jointoken.Post(ctx, server+"/v1/renew", trust, c.Plain, http.StatusOK, renewRequest{c.HostID, string(old), string(csr)}, &answer.renewAnswer)
 		if err == nil {
-			if until, err = checkRenewed(old, []byte(answer.Certificate)); err == nil {
-				return until, replaceCertificate(c, []byte(answer.Certificate), key)
+			if answer.until, err = checkRenewed(old, []byte(answer.Certificate)); err == nil {
+				return answer, replaceCertificate(c, []byte(answer.Certificate), key)
 			}
 		}
 		failures = append(failures, fmt.Errorf("renew at %s: %w", server, err))
@@ -168,7 +181,7 @@ func Renew(ctx context.Context, stateDir string) (until time.Time, err error) {
 			break
 		}
 	}
-	return until, errors.Join(failures...)
+	return renewed{}, errors.Join(failures...)
 }
 
 // replaceCertificate writes the certificate first and the key, which stays the same, again after
@@ -191,26 +204,24 @@ func checkRenewed(oldPEM, renewedPEM []byte) (until time.Time, err error) {
 		return until, fmt.Errorf("the server's answer is a certificate for %s, want %s", renewed.Subject.CommonName, old.Subject.CommonName)
 	case string(renewed.RawSubjectPublicKeyInfo) != string(old.RawSubjectPublicKeyInfo):
 		return until, errors.New("the server's answer is a certificate for another key")
-	case string(renewed.RawIssuer) != string(old.RawIssuer):
-		return until, errors.New("the server's answer is a certificate of another authority")
 	}
 	return renewed.NotAfter, nil
 }
 
 // trust returns the configuration by which the host recognizes a server of the API: by the
-// fingerprint in its join token, else by the store's authority or those that this machine trusts.
+// fingerprints in its join token and in the store, or by the authority of the store's servers. A
+// host that knows no fingerprint also trusts the authorities of this machine.
 func (c Credentials) trust(server string) (*tls.Config, error) {
-	if c.Pin != "" {
-		return pinned(c.Pin, server), nil
-	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		roots = x509.NewCertPool()
-	}
 	own, err := os.ReadFile(c.CAFile)
 	if err != nil {
 		return nil, err
 	}
+	roots := x509.NewCertPool()
+	if len(c.pins()) == 0 {
+		if system, err := x509.SystemCertPool(); err == nil {
+			roots = system
+		}
+	}
 	roots.AppendCertsFromPEM(own)
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, nil
+	return jointoken.Pinned(server, roots, c.pins()...), nil
 }

@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"heddle/internal/store"
@@ -114,6 +115,20 @@ func (o Embedded) rememberAuthority(ctx context.Context, s *Etcd) error {
 	return s.set(ctx, authorityKey, value)
 }
 
+// AuthorityPair returns the certificate and key (PEM) of the authority that rememberAuthority has
+// copied. Only root may call it.
+func (s *Etcd) AuthorityPair(ctx context.Context) (cert, key []byte, err error) {
+	kv, err := s.Get(ctx, authorityKey)
+	var a storedAuthority
+	if err == nil {
+		err = json.Unmarshal(kv.Value, &a)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("certificate authority: %w", err)
+	}
+	return []byte(a.Certificate), []byte(a.Key), nil
+}
+
 // set writes a key unless it already has the value.
 func (s *Etcd) set(ctx context.Context, key string, value []byte) error {
 	kv, err := s.Get(ctx, key)
@@ -129,18 +144,13 @@ func (s *Etcd) set(ctx context.Context, key string, value []byte) error {
 
 // recallAuthority copies the authority, if any, from the store into the data directory.
 func (o Embedded) recallAuthority(ctx context.Context, s *Etcd) error {
-	kv, err := s.Get(ctx, authorityKey)
+	cert, key, err := s.AuthorityPair(ctx)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
+	} else if err != nil {
+		return err
 	}
-	var a storedAuthority
-	if err == nil {
-		err = json.Unmarshal(kv.Value, &a)
-	}
-	if err != nil {
-		return fmt.Errorf("certificate authority: %w", err)
-	}
-	return errors.Join(writeFile(o.caKey(), []byte(a.Key)), writeFile(o.caCert(), []byte(a.Certificate)))
+	return errors.Join(writeFile(o.caKey(), key), writeFile(o.caCert(), cert))
 }
 
 // newAuthority makes an authority and returns it as PEM.
@@ -217,10 +227,11 @@ func (a *Authority) sign(template *x509.Certificate, public crypto.PublicKey) ([
 }
 
 // keepPair makes a new certificate unless the one in the files suits the template, is signed by the
-// authority and is valid for another third of its life.
+// authority and is valid for another third of its life. The authority's own certificate follows it
+// in the file, so that clients can pin that and outlive a renewal.
 func (a *Authority) keepPair(certFile, keyFile string, template *x509.Certificate, now time.Time) error {
-	if a.suits(certFile, keyFile, template, now) {
-		return nil
+	if leaf := a.suitable(certFile, keyFile, template, now); leaf != nil {
+		return a.keepChain(certFile, leaf)
 	}
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -231,30 +242,49 @@ func (a *Authority) keepPair(certFile, keyFile string, template *x509.Certificat
 		return err
 	}
 	// etcd reads both at each handshake: one between the two writes may fail, and is retried.
-	return errors.Join(writeFile(keyFile, keyPEM), writeFile(certFile, certPEM))
+	return errors.Join(writeFile(keyFile, keyPEM), writeFile(certFile, slices.Concat(certPEM, a.pem)))
 }
 
-func (a *Authority) suits(certFile, keyFile string, template *x509.Certificate, now time.Time) bool {
+// keepChain adds the authority to the file of a certificate that an earlier version made.
+func (a *Authority) keepChain(certFile string, leaf *x509.Certificate) error {
+	chain := slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}), a.pem)
+	if there, err := os.ReadFile(certFile); err == nil && bytes.Equal(there, chain) {
+		return nil
+	}
+	return writeFile(certFile, chain)
+}
+
+// suitable returns the certificate in the files, or nil if another is needed.
+func (a *Authority) suitable(certFile, keyFile string, template *x509.Certificate, now time.Time) *x509.Certificate {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil || pair.Leaf.CheckSignatureFrom(a.cert) != nil {
-		return false
+		return nil
 	}
 	cert := pair.Leaf
 	life := cert.NotAfter.Sub(cert.NotBefore)
-	if now.After(cert.NotAfter.Add(-life / 3)) {
-		return false
+	if now.After(cert.NotAfter.Add(-life/3)) || cert.Subject.CommonName != template.Subject.CommonName {
+		return nil
 	}
 	for _, name := range template.DNSNames {
 		if cert.VerifyHostname(name) != nil {
-			return false
+			return nil
 		}
 	}
 	for _, ip := range template.IPAddresses {
 		if cert.VerifyHostname(ip.String()) != nil {
-			return false
+			return nil
 		}
 	}
-	return cert.Subject.CommonName == template.Subject.CommonName
+	return cert
+}
+
+// peerTemplate returns the certificate by which members of a cluster recognize one that listens at
+// an address.
+func peerTemplate(listen string, now time.Time) *x509.Certificate {
+	t := certificate(peerName, now, serverLife, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+	host, _, _ := net.SplitHostPort(listen)
+	t.IPAddresses = []net.IP{net.ParseIP(host)}
+	return t
 }
 
 // serverTemplate returns the certificate of a server with these names and addresses.

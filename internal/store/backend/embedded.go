@@ -45,6 +45,10 @@ type Embedded struct {
 	// Agents is host:port for agents of other hosts; "" for none. They need a certificate signed by
 	// this store, and have the rights of [Etcd.AllowHost].
 	Agents string
+	// Peer makes the store a member of a cluster of such stores; nil: it is alone. It needs Agents.
+	Peer *Peer
+	// Alone opens a member of a cluster as the only one: see [ResetCluster].
+	Alone bool
 	// Names are more names and addresses for the server's certificate, besides this machine's and
 	// the one listened on.
 	Names []string
@@ -73,7 +77,7 @@ const (
 	keepHistory = 10 * time.Minute
 	// etcd keeps this many log entries in memory between snapshots, and after one: it has no
 	// follower.
-	logEntries, logCatchUp = 5000, 100
+	logEntries, logCatchUp = 5000, 100 // catching up is for members of a cluster: see Peer
 	// longestSocket is the kernel's limit on a socket's path in bytes (unix(7)).
 	longestSocket = 107
 	// leastBetweenProbes is the shortest interval of clients' keepalive probes; gRPC disconnects
@@ -104,6 +108,11 @@ type member struct {
 	front *front
 	lock  *os.File
 
+	options Embedded
+	log     *slog.Logger
+	known   []Member // of the cluster, as recorded last
+	removed string   // the store's directory, if it was removed from its cluster
+
 	quota   int64
 	sized   atomic.Int64 // the database's size when it was last read
 	unsized atomic.Int64 // bytes accepted since: etcd writes them every tenth of a second
@@ -121,7 +130,11 @@ func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, err
 	if err != nil {
 		return nil, err
 	}
-	m := &member{lock: lock}
+	m := &member{lock: lock, options: o, log: log}
+	if err := o.checkAlone(); err != nil {
+		m.close()
+		return nil, err
+	}
 	s, err := m.open(ctx, o, log)
 	if err != nil {
 		m.close()
@@ -162,6 +175,12 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 	}
 	s := m.client(log)
 	s.ledger = m.ledger
+	if o.Peer != nil {
+		if err := m.join(ctx, s); err != nil {
+			s.client.Close()
+			return nil, err
+		}
+	}
 	if m.disk != nil {
 		m.disk.size = m.etcd.Server.Backend().Size
 		m.background(m.disk.run)
@@ -225,6 +244,9 @@ func (o Embedded) check() error {
 			return fmt.Errorf("%s holds no store: name the data directory of heddle serve (%w)", o.DataDir, err)
 		}
 	}
+	if err := o.checkPeer(); err != nil {
+		return err
+	}
 	if over := len(o.tlsSocket()) - longestSocket; over > 0 {
 		return fmt.Errorf("store data directory %s: its path is %d bytes too long for a socket", o.DataDir, over)
 	}
@@ -267,7 +289,11 @@ func (o Embedded) certificates(now time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a, errors.Join(
+	var peer error
+	if o.Peer != nil {
+		peer = a.keepPair(o.peerCert(), o.peerKey(), peerTemplate(o.Peer.Listen, now), now)
+	}
+	return a, errors.Join(peer,
 		a.keepPair(o.serverCert(), o.serverKey(), serverTemplate(o.names(), now), now),
 		a.keepPair(o.rootCert(), o.rootKey(), rootTemplate(now), now))
 }
@@ -283,7 +309,7 @@ func (o Embedded) names() []string {
 	ip, err := netip.ParseAddr(host)
 	switch {
 	case o.Agents != "" && (host == "" || err == nil && ip.IsUnspecified()):
-		names = append(names, addresses()...)
+		names = append(names, MachineAddresses()...)
 	case host != "":
 		names = append(names, host)
 	}
@@ -291,8 +317,8 @@ func (o Embedded) names() []string {
 	return slices.Compact(names)
 }
 
-// addresses returns this machine's addresses without link-local ones.
-func addresses() []string {
+// MachineAddresses returns this machine's addresses without link-local ones.
+func MachineAddresses() []string {
 	var out []string
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -345,6 +371,10 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 		c.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: o.metricsSocket()}}
 		c.EnableGRPCGateway = false
 	}
+	c.ForceNewCluster = o.Alone
+	if o.Peer != nil {
+		o.configurePeer(c)
+	}
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 		MinTime:             leastBetweenProbes,
 		PermitWithoutStream: true, // agents probe idle connections, too
@@ -357,14 +387,7 @@ func (m *member) start(ctx context.Context, c *embed.Config) (err error) {
 	if m.etcd, err = embed.StartEtcd(c); err != nil {
 		return err
 	}
-	select {
-	case <-m.etcd.Server.ReadyNotify():
-		return nil
-	case err := <-m.etcd.Err():
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("not ready: %w", ctx.Err())
-	}
+	return m.awaitReady(ctx)
 }
 
 // asRoot gives calls within this process root's certificate.
@@ -399,7 +422,13 @@ func (m *member) close() {
 		m.front.close()
 	}
 	if m.etcd != nil {
+		if m.options.Peer != nil {
+			m.recordMembers(m.knownMembers())
+		}
 		m.etcd.Close()
+	}
+	if m.removed != "" {
+		m.putAside()
 	}
 	m.lock.Close() // and with it, unlock
 }

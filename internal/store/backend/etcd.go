@@ -175,6 +175,9 @@ func (s *Etcd) Diagnose() error {
 	return s.diagnose()
 }
 
+// SetEndpoints changes the addresses of the cluster's members, host:port or URLs.
+func (s *Etcd) SetEndpoints(endpoints []string) { s.client.SetEndpoints(endpoints...) }
+
 // Revision implements [store.Store].
 func (s *Etcd) Revision(ctx context.Context) (int64, error) {
 	r, err := s.probe(ctx, "revision")

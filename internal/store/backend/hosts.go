@@ -46,6 +46,7 @@ func grants(host, name string) []grant {
 		{"/heddle/schema", false, read},
 		{"/heddle/topology/", true, read},
 		{"/heddle/hosts/", true, read},
+		{"/heddle/servers/", true, read},
 		{underlayPrefix, true, read},
 		{"/heddle/tunnel-zones/", true, read},
 		{"/heddle/state/", true, read},
@@ -70,6 +71,10 @@ const underlayPrefix = "/heddle/underlay/"
 
 // secretsPrefix begins the keys of what servers give to single hosts.
 const secretsPrefix = "/heddle/secrets/"
+
+// joinedHosts begins the keys of the records by which hosts renew their certificates. A host's is
+// deleted last.
+const joinedHosts = "/heddle/join/hosts/"
 
 const calicoHosts = "/calico/felix/v1/host/"
 
@@ -143,7 +148,7 @@ func (s *Etcd) removeHost(ctx context.Context, host string) error {
 			return err
 		}
 	}
-	_, err = s.Commit(ctx, nil, []store.Op{{Key: "/heddle/join/hosts/" + host, Delete: true}})
+	_, err = s.Commit(ctx, nil, []store.Op{{Key: joinedHosts + host, Delete: true}})
 	return err
 }
 

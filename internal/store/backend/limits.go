@@ -313,7 +313,8 @@ func (m *member) leases() (map[store.Lease]bool, error) {
 }
 
 // adoptLeases finds the owners of leases from before the server's start, by their keys. A lease
-// without keys is revoked.
+// without keys is revoked, unless it may have been granted a moment ago by another member of the
+// cluster.
 func (m *member) adoptLeases(ctx context.Context, s *Etcd) error {
 	all, err := m.leases()
 	if err != nil {
@@ -323,6 +324,9 @@ func (m *member) adoptLeases(ctx context.Context, s *Etcd) error {
 		r, err := m.etcd.Server.LeaseTimeToLive(asRoot(ctx), &pb.LeaseTimeToLiveRequest{ID: int64(id), Keys: true})
 		if err != nil {
 			continue // ended meanwhile
+		}
+		if len(r.Keys) == 0 && m.options.Peer != nil {
+			continue
 		}
 		if len(r.Keys) == 0 {
 			if err := s.Revoke(ctx, id); err != nil && !errors.Is(err, store.ErrLeaseGone) {

@@ -75,7 +75,7 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 	}
 	s := newEtcd(client, nil, log)
 	s.authority, s.embedded, s.quota = o.Authority, o.embedded, o.Quota
-	s.diagnose = func() error { return etcd.Diagnose(o.Endpoints, config) }
+	s.diagnose = func() error { return etcd.Diagnose(client.Endpoints(), config) }
 	_, err = s.Revision(ctx)
 	if errors.Is(err, store.ErrUnavailable) {
 		err = errors.Join(err, s.Diagnose())

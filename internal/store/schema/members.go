@@ -21,6 +21,16 @@ type Server struct {
 	Reads     int       `json:"reads"`  // newest format that it reads
 	Writes    int       `json:"writes"` // newest format that it can write
 	StartedAt time.Time `json:"started_at"`
+	Reach
+}
+
+// Reach is a server's own description of how hosts reach it and the store. It is empty for one by
+// which no host can join. Hosts follow it, and so find servers that were added or moved.
+type Reach struct {
+	URLs      []string `json:"urls,omitempty"`       // base URLs of the operators' API
+	Pin       string   `json:"pin,omitempty"`        // fingerprint of the last certificate that the API presents; "" without TLS
+	StoreURLs []string `json:"store_urls,omitempty"` // of etcd
+	StoreCA   string   `json:"store_ca,omitempty"`   // authority of the store's servers, PEM
 }
 
 // Servers has the servers that are alive, each under a lease of its own.

@@ -1,0 +1,157 @@
+package hosts
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/api/apitest"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// announce puts the record of a server that hosts can reach.
+func (w *world) announce(id string, r schema.Reach) {
+	w.t.Helper()
+	if _, err := w.db.Update(w.t.Context(), func(tx *records.Tx) error {
+		return schema.Servers.Put(tx, &schema.Server{ID: id, Name: id, Role: "serve", Reach: r})
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestLocationsOfAllServers: joining and renewing answer with the server that was asked first, and
+// then all others.
+func TestLocationsOfAllServers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.announce("s1", schema.Reach{URLs: []string{"https://192.0.2.1:9698"}, Pin: "11", StoreURLs: []string{"https://192.0.2.1:2379"}})
+	w.announce("s2", schema.Reach{})
+	c, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers, endpoints := []string{w.url, "https://192.0.2.1:9698"}, []string{"https://" + w.store.Endpoint(), "https://192.0.2.1:2379"}
+	if !slices.Equal(c.Servers, servers) || !slices.Equal(c.Endpoints, endpoints) {
+		t.Errorf("joined: servers %v, store %v", c.Servers, c.Endpoints)
+	}
+	w.announce("s3", schema.Reach{URLs: []string{"https://192.0.2.3:9698"}, Pin: "33", StoreURLs: []string{"https://192.0.2.3:2379"}, StoreCA: "authority"})
+	answer, err := askRenewal(t.Context(), filepath.Dir(c.CertFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(answer.Servers, append(servers, "https://192.0.2.3:9698")) || !slices.Equal(answer.Endpoints, append(endpoints, "https://192.0.2.3:2379")) ||
+		!slices.Equal(answer.Pins, []string{w.server.Fingerprint(), "11", "33"}) || answer.CA != string(w.store.Authority().PEM())+"authority" {
+		t.Errorf("renewed: %+v", answer.locations)
+	}
+}
+
+// TestLocator: a host records what servers say of themselves, keeps what it knew of those that are
+// gone, and says when the store is elsewhere.
+func TestLocator(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := w.reach(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	type move struct {
+		endpoints []string
+		authority bool
+	}
+	moves := make(chan move, 10)
+	dir := filepath.Dir(c.CertFile)
+	apitest.Run(t, NewLocator(dir, own, func(endpoints []string, authority bool) { moves <- move{endpoints, authority} }, slog.New(slog.DiscardHandler)))
+	next := func() move {
+		t.Helper()
+		select {
+		case m := <-moves:
+			return m
+		case <-time.After(time.Minute):
+			t.Fatal("the host was not told of a move")
+			panic("unreachable")
+		}
+	}
+
+	at := schema.Reach{URLs: []string{"https://192.0.2.1:9698"}, Pin: "11", StoreURLs: []string{"https://192.0.2.1:2379"}, StoreCA: string(w.store.Authority().PEM())}
+	w.announce("s1", at)
+	if m := next(); !slices.Equal(m.endpoints, at.StoreURLs) || m.authority {
+		t.Errorf("a server appears: %+v", m)
+	}
+	other := at
+	other.URLs, other.Pin, other.StoreCA = []string{"https://192.0.2.2:9698"}, "22", at.StoreCA+"another\n"
+	w.announce("s1", other)
+	if m := next(); !slices.Equal(m.endpoints, at.StoreURLs) || !m.authority {
+		t.Errorf("it has another authority: %+v", m)
+	}
+	now, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"https://192.0.2.2:9698", "https://192.0.2.1:9698", w.url}; !slices.Equal(now.Servers, want) {
+		t.Errorf("servers %v, want %v", now.Servers, want)
+	}
+	if want := []string{"22", "11", w.server.Fingerprint()}; !slices.Equal(now.Pins, want) || now.Pin != c.Pin || now.HostID != c.HostID {
+		t.Errorf("%+v, want pins %v", now, want)
+	}
+	if ca, err := os.ReadFile(c.CAFile); err != nil || string(ca) != other.StoreCA {
+		t.Errorf("authorities %s, %v", ca, err)
+	}
+	if _, err := w.db.Update(t.Context(), func(tx *records.Tx) error { return schema.Servers.Delete(tx, "s1") }); err != nil {
+		t.Fatal(err)
+	}
+	w.announce("s2", schema.Reach{StoreURLs: []string{"https://192.0.2.9:2379"}})
+	if m := next(); !slices.Equal(m.endpoints, []string{"https://192.0.2.9:2379"}) {
+		t.Errorf("another server in its place: %+v", m)
+	}
+	if later, err := Load(dir); err != nil || !slices.Equal(later.Servers, now.Servers) {
+		t.Errorf("servers that are gone: %+v, %v", later, err)
+	}
+}
+
+// TestLocatorAsksServers: while the store cannot be reached, the servers say where it is.
+func TestLocatorAsksServers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(c.CertFile)
+	lost := c
+	lost.Endpoints = []string{"https://127.0.0.1:1"}
+	if err := writeCredentials(dir, lost); err != nil {
+		t.Fatal(err)
+	}
+	closed := store.NewDeferred()
+	closed.Fail()
+	moved := make(chan []string, 1)
+	apitest.Run(t, NewLocator(dir, closed, func(endpoints []string, _ bool) { moved <- endpoints }, slog.New(slog.DiscardHandler)))
+	select {
+	case endpoints := <-moved:
+		if !slices.Equal(endpoints, c.Endpoints) {
+			t.Errorf("the store is at %v, want %v", endpoints, c.Endpoints)
+		}
+	case <-time.After(time.Minute):
+		t.Error("no server was asked")
+	}
+}
+
+// TestRememberServers: the servers that a host remembers are bounded, the newest first.
+func TestRememberServers(t *testing.T) {
+	t.Parallel()
+	known := strings.Split("bcdefghijklmnopqrst", "")
+	if got := remember([]string{"a", "c"}, known); len(got) != mostServers || got[0] != "a" || got[1] != "c" || got[2] != "b" || got[3] != "d" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,458 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"heddle/internal/store"
+	"heddle/internal/store/follow"
+	"heddle/internal/task"
+)
+
+// Peer makes an embedded store a member of a cluster of such stores. Its data stay when it becomes
+// the first one, and when all others have been removed.
+//
+//	first   ─ Open ─▶ a cluster of one
+//	another ─ AddMember by the first ─▶ Open with Join ─▶ learner ─ has caught up ─▶ member
+type Peer struct {
+	Name   string // of the member, unique in the cluster
+	Listen string // IP:port by which other members reach this one
+	// Join lists all members, this one included, for one that has no data yet: NAME=URL. Without it
+	// such a member makes a cluster of its own.
+	Join []string
+}
+
+// URL returns the URL by which other members reach this one.
+func (p *Peer) URL() string { return "https://" + p.Listen }
+
+// CheckName returns an error unless a member can have the name.
+func (p *Peer) CheckName() error {
+	if !hostID.MatchString(p.Name) {
+		return fmt.Errorf("name %q of a server: want letters, digits, dots, dashes and underscores, at most 63", p.Name)
+	}
+	return nil
+}
+
+// Member is a member of a cluster of embedded stores.
+type Member struct {
+	ID       uint64 `json:"-"`
+	Name     string `json:"name"` // "" = it was added and has never run
+	PeerURL  string `json:"peer_url"`
+	StoreURL string `json:"store_url"` // by which hosts reach it
+	Learner  bool   `json:"learner"`   // it is still catching up, and has no vote
+}
+
+var (
+	// ErrRemoved: this store was removed from its cluster.
+	ErrRemoved = errors.New("this server's store was removed from the cluster")
+	// ErrQuorum: the change would leave the cluster without a majority.
+	ErrQuorum = errors.New("the cluster would be left without a majority of its members")
+	// ErrJoining: another member is joining.
+	ErrJoining = errors.New("another server is joining the cluster")
+)
+
+const (
+	// peerName is the name in members' certificates: hosts have certificates of the same authority.
+	peerName = "heddle-member"
+	// peersFile, beside the database, lists the members for those who do not open the store.
+	peersFile = "members.json"
+	// membersEvery is the interval between looks at the members.
+	membersEvery = time.Second
+	// peerTimeout bounds a question to another member.
+	peerTimeout = 3 * time.Second
+	// quorumNotice is the interval between log lines while a start waits for other members.
+	quorumNotice = 10 * time.Second
+	// removedSuffix is added to the directory of a store that was removed from its cluster.
+	removedSuffix = ".removed"
+)
+
+func (o Embedded) peerCert() string { return filepath.Join(o.tlsDir(), "peer.crt") }
+func (o Embedded) peerKey() string  { return filepath.Join(o.tlsDir(), "peer.key") }
+
+// peerTLS returns how members recognize each other.
+func (o Embedded) peerTLS() transport.TLSInfo {
+	return transport.TLSInfo{
+		CertFile: o.peerCert(), KeyFile: o.peerKey(), TrustedCAFile: o.caCert(), ClientCertAuth: true, AllowedCNs: []string{peerName},
+		SkipClientSANVerify: true, // a member may connect from any of its addresses
+	}
+}
+
+// configurePeer sets up etcd as a member of a cluster.
+func (o Embedded) configurePeer(c *embed.Config) {
+	peer := url.URL{Scheme: "https", Host: o.Peer.Listen}
+	c.Name = o.Peer.Name
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	c.PeerTLSInfo = o.peerTLS()
+	c.AdvertiseClientUrls = []url.URL{{Scheme: "https", Host: o.Agents}}
+	c.InitialCluster = o.Peer.Name + "=" + o.Peer.URL()
+	if len(o.Peer.Join) > 0 {
+		c.InitialCluster, c.ClusterState = strings.Join(o.Peer.Join, ","), embed.ClusterStateFlagExisting
+	}
+	c.SnapshotCatchUpEntries = logEntries
+}
+
+// checkPeer returns an error unless the members can be reached by the settings.
+func (o Embedded) checkPeer() error {
+	if o.Peer == nil {
+		return nil
+	}
+	if err := o.Peer.CheckName(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	for what, address := range map[string]string{"members": o.Peer.Listen, "agents": o.Agents} {
+		host, _, err := net.SplitHostPort(address)
+		if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsUnspecified() {
+			return fmt.Errorf("store: address %q for %s: want an IP address and port at which other machines reach this one", address, what)
+		}
+	}
+	return nil
+}
+
+// checkAlone returns an error if a store that is opened without its cluster is one of several
+// members: it would have no majority.
+func (o Embedded) checkAlone() error {
+	members := ReadPast(o.DataDir).Members
+	if len(members) < 2 || o.Alone || o.Peer != nil {
+		return nil
+	}
+	return fmt.Errorf("the store in %s is one of the %d members of a cluster (%s): start heddle serve with --cluster; "+
+		"only if the others are lost for good, heddle cluster reset --data %s makes it a cluster of its own", o.DataDir, len(members), strings.Join(members, ", "), o.DataDir)
+}
+
+// readPeers returns the members as this one has known them last, or nil.
+func (o Embedded) readPeers() (members []Member) {
+	raw, err := os.ReadFile(filepath.Join(o.etcdDir(), peersFile))
+	if err != nil || json.Unmarshal(raw, &members) != nil {
+		return nil
+	}
+	return members
+}
+
+// Past is a description of what a data directory has of a store.
+type Past struct {
+	Store   bool     // it has one
+	Members []string // names of the members of its cluster, as it has known them last
+	Removed string   // the directory of a store that was removed from its cluster, or ""
+}
+
+// ReadPast returns what a data directory has of a store that no server need have open.
+func ReadPast(dataDir string) (p Past) {
+	o := Embedded{DataDir: dataDir}
+	_, err := os.Stat(o.etcdDir())
+	p.Store = err == nil
+	for _, m := range o.readPeers() {
+		p.Members = append(p.Members, cmp.Or(m.Name, m.PeerURL))
+	}
+	if _, err := os.Stat(o.etcdDir() + removedSuffix); err == nil {
+		p.Removed = o.etcdDir() + removedSuffix
+	}
+	return p
+}
+
+// SaveAuthority puts the authority of a cluster (PEM) into the data directory of a server that
+// joins it.
+func SaveAuthority(dataDir string, cert, key []byte) error {
+	if _, err := parseAuthority(cert, key); err != nil {
+		return fmt.Errorf("authority of the cluster: %w", err)
+	}
+	o := Embedded{DataDir: dataDir}
+	if err := os.MkdirAll(o.tlsDir(), 0o700); err != nil {
+		return err
+	}
+	return errors.Join(writeFile(o.caKey(), key), writeFile(o.caCert(), cert))
+}
+
+// Members returns the members of the cluster that an embedded store is in.
+func (s *Etcd) Members(ctx context.Context) (all []Member, err error) {
+	r, err := s.client.MemberList(s.as(ctx))
+	if err != nil {
+		return nil, explain(ctx, "list members", err)
+	}
+	for _, m := range r.Members {
+		all = append(all, newMember(m.ID, m.Name, m.IsLearner, m.PeerURLs, m.ClientURLs))
+	}
+	slices.SortFunc(all, compareMembers)
+	return all, nil
+}
+
+func newMember(id uint64, name string, learner bool, peerURLs, storeURLs []string) Member {
+	m := Member{ID: id, Name: name, Learner: learner}
+	if len(peerURLs) > 0 {
+		m.PeerURL = peerURLs[0]
+	}
+	if len(storeURLs) > 0 {
+		m.StoreURL = storeURLs[0]
+	}
+	return m
+}
+
+func compareMembers(a, b Member) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+}
+
+// Leader returns the id of the leading member as this one knows it, and its own.
+func (s *Etcd) Leader() (leader, own uint64) {
+	if s.member == nil {
+		return 0, 0
+	}
+	return uint64(s.member.etcd.Server.Leader()), uint64(s.member.etcd.Server.MemberID())
+}
+
+// AddMember admits a member, which then opens its store with what is returned as [Peer.Join]. One
+// that was admitted at the same URL before need not be admitted again.
+func (s *Etcd) AddMember(ctx context.Context, name, peerURL string) (join []string, err error) {
+	members, err := s.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := slices.ContainsFunc(members, func(m Member) bool { return m.PeerURL == peerURL })
+	if !known {
+		if _, err := s.client.MemberAddAsLearner(s.as(ctx), []string{peerURL}); err != nil {
+			return nil, explainMembers(ctx, "add member "+name, err)
+		}
+	}
+	for _, m := range members {
+		if m.PeerURL != peerURL {
+			join = append(join, cmp.Or(m.Name, "unknown")+"="+m.PeerURL)
+		}
+	}
+	return append(join, name+"="+peerURL), nil
+}
+
+// RemoveMember removes a member for good. Its server ends.
+func (s *Etcd) RemoveMember(ctx context.Context, id uint64) error {
+	_, err := s.client.MemberRemove(s.as(ctx), id)
+	return explainMembers(ctx, "remove member", err)
+}
+
+// explainMembers is explain for changes of the members.
+func explainMembers(ctx context.Context, what string, err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrUnhealthy), errors.Is(err, rpctypes.ErrMemberNotEnoughStarted):
+		return fmt.Errorf("%s: %w: not enough of the others have been connected for the last five seconds", what, ErrQuorum)
+	case errors.Is(err, rpctypes.ErrTooManyLearners):
+		return fmt.Errorf("%s: %w", what, ErrJoining)
+	case errors.Is(err, rpctypes.ErrMemberNotFound):
+		return fmt.Errorf("%s: %w", what, store.ErrNotFound)
+	}
+	return explain(ctx, what, err)
+}
+
+// join waits until this member has a vote, and corrects its address if it has another one now.
+func (m *member) join(ctx context.Context, s *Etcd) error {
+	o, log := m.options, m.log
+	m.background(func(ctx context.Context) { m.keepMembers(ctx, s) })
+	m.background(func(ctx context.Context) { m.cutRemovedHosts(ctx, s) })
+	own := uint64(m.etcd.Server.MemberID())
+	for said := false; ; {
+		members, err := s.Members(ctx)
+		i := slices.IndexFunc(members, func(m Member) bool { return m.ID == own })
+		switch {
+		case errors.Is(err, store.ErrUnavailable) || err == nil && i < 0: // it has not heard of itself yet
+		case err != nil:
+			return err
+		case members[i].PeerURL != o.Peer.URL():
+			if _, err := s.client.MemberUpdate(s.as(ctx), own, []string{o.Peer.URL()}); err != nil {
+				return explainMembers(ctx, "change the address of member "+o.Peer.Name, err)
+			}
+			log.Info("this member of the cluster has another address", "member", o.Peer.Name, "before", members[i].PeerURL, "now", o.Peer.URL())
+			continue
+		case !members[i].Learner:
+			return nil
+		case !said:
+			log.Info("joined the cluster; catching up", "member", o.Peer.Name)
+			said = true
+		}
+		if !task.Pause(ctx, membersEvery) {
+			return ctx.Err()
+		}
+	}
+}
+
+// keepMembers gives a vote to learners that have caught up while this member leads, and notes who
+// the members are, until ctx ends.
+func (m *member) keepMembers(ctx context.Context, s *Etcd) {
+	for ; ctx.Err() == nil; task.Pause(ctx, membersEvery) {
+		members := m.knownMembers()
+		m.recordMembers(members)
+		leader, own := s.Leader()
+		for _, one := range members {
+			if leader != own || !one.Learner || one.Name == "" {
+				continue
+			}
+			_, err := s.client.MemberPromote(s.as(ctx), one.ID)
+			if err == nil {
+				m.log.Info("a member of the cluster has caught up and votes", "member", one.Name)
+			} else if !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) && ctx.Err() == nil {
+				m.log.Warn("cannot give a vote to a member of the cluster; will try again", "member", one.Name, "err", err)
+			}
+		}
+	}
+}
+
+// knownMembers returns the members as this one knows them, without asking the others.
+func (m *member) knownMembers() (all []Member) {
+	for _, one := range m.etcd.Server.Cluster().Members() {
+		all = append(all, newMember(uint64(one.ID), one.Name, one.IsLearner, one.PeerURLs, one.ClientURLs))
+	}
+	slices.SortFunc(all, compareMembers)
+	return all
+}
+
+// recordMembers notes who the members are, for a start that may come without the others.
+func (m *member) recordMembers(members []Member) {
+	if slices.Equal(members, m.known) {
+		return
+	}
+	if err := m.options.writePeers(members); err != nil {
+		m.log.Warn("cannot record the members of the cluster", "err", err)
+		return
+	}
+	m.known = members
+}
+
+func (o Embedded) writePeers(members []Member) error {
+	raw, err := json.MarshalIndent(members, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(o.etcdDir(), peersFile), raw)
+}
+
+// cutRemovedHosts cuts connections when a host is removed by another member: etcd authenticates a
+// watch only when it begins.
+func (m *member) cutRemovedHosts(ctx context.Context, s *Etcd) {
+	f := follow.New(follow.Options{Store: s, Prefixes: []string{joinedHosts}})
+	_ = f.Run(ctx, func(_ context.Context, u follow.Update) { // it ends with ctx alone
+		if slices.ContainsFunc(u.Events, func(e store.Event) bool { return e.Deleted }) {
+			m.front.cut()
+		}
+	})
+}
+
+// awaitReady returns when the server has a leader.
+func (m *member) awaitReady(ctx context.Context) error {
+	notice := time.NewTicker(quorumNotice)
+	defer notice.Stop()
+	for {
+		select {
+		case <-m.etcd.Server.ReadyNotify():
+			return nil
+		case <-m.etcd.Server.StopNotify():
+			return m.stopped(ctx, errEnded)
+		case err := <-m.etcd.Err():
+			return m.stopped(ctx, err)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", ctx.Err())
+		case <-notice.C:
+			if m.options.Peer != nil {
+				m.log.Warn("waiting for a majority of the cluster's members", "members", m.options.readPeers())
+			}
+		}
+	}
+}
+
+var errEnded = errors.New("etcd has ended; the log above has its reason")
+
+// stopped returns why etcd has ended by itself: err, unless the store was removed from its cluster.
+func (m *member) stopped(ctx context.Context, err error) error {
+	o := m.options
+	if o.Peer != nil && (m.etcd.Server.IsIDRemoved(uint64(m.etcd.Server.MemberID())) || o.unknownToPeers(ctx, uint64(m.etcd.Server.MemberID()))) {
+		m.removed = o.etcdDir()
+		return fmt.Errorf("%w: its data are kept in %s; to let it join again, start it with a token of `heddle cluster token %s`", ErrRemoved, m.removed+removedSuffix, o.Peer.Name)
+	}
+	return err
+}
+
+// putAside renames the directory of a store that was removed from its cluster, so that it can join
+// again without data.
+func (m *member) putAside() {
+	aside := m.removed + removedSuffix
+	if err := errors.Join(os.RemoveAll(aside), os.Rename(m.removed, aside)); err != nil {
+		m.log.Error("cannot put the removed store aside; move its directory away before it joins again", "directory", m.removed, "err", err)
+	}
+}
+
+// unknownToPeers reports whether another member lists the members, and this one is not among them.
+func (o Embedded) unknownToPeers(ctx context.Context, own uint64) bool {
+	info := o.peerTLS()
+	config, err := info.ClientConfig()
+	if err != nil {
+		return false
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: peerTimeout}
+	for _, peer := range o.readPeers() {
+		if peer.PeerURL == o.Peer.URL() {
+			continue
+		}
+		if listed, err := listsMember(ctx, client, peer.PeerURL, own); err == nil {
+			return !listed
+		}
+	}
+	return false
+}
+
+// listsMember asks a member whether it lists another, as etcd's members ask each other.
+func listsMember(ctx context.Context, client *http.Client, peerURL string, id uint64) (bool, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, peerURL+"/members", nil)
+	if err != nil {
+		return false, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer res.Body.Close()
+	type listed struct {
+		ID uint64 `json:"id"`
+	}
+	var members []listed
+	if err := json.NewDecoder(http.MaxBytesReader(nil, res.Body, mostHostRequest)).Decode(&members); err != nil {
+		return false, err
+	}
+	return slices.Contains(members, listed{id}), nil
+}
+
+// Serve returns nil when ctx ends, or why an embedded store has ended by itself before.
+func (s *Etcd) Serve(ctx context.Context) error {
+	if s.member == nil {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.member.etcd.Server.StopNotify():
+		return s.member.stopped(ctx, errEnded)
+	}
+}
+
+// ResetCluster makes the store in dataDir, which no server has open, the only member of its
+// cluster. The others must never run again.
+func ResetCluster(ctx context.Context, dataDir string, log *slog.Logger) error {
+	s, err := Open(ctx, Options{Embedded: &Embedded{DataDir: dataDir, Existing: true, Alone: true}, Log: log})
+	if err != nil {
+		return err
+	}
+	members, err := s.Members(ctx)
+	if err == nil {
+		err = s.member.options.writePeers(members)
+	}
+	return errors.Join(err, s.Close())
+}

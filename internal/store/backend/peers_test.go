@@ -1,0 +1,175 @@
+package backend
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// freeAddress returns a loopback address that nothing listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// peerStore describes a member of a cluster on loopback.
+func peerStore(t *testing.T, name string) Embedded {
+	t.Helper()
+	return Embedded{DataDir: t.TempDir(), Agents: freeAddress(t), Peer: &Peer{Name: name, Listen: freeAddress(t)}, Tick: 50 * time.Millisecond, NoFsync: true}
+}
+
+// openPeer opens a member.
+func openPeer(t *testing.T, o Embedded) *Etcd {
+	t.Helper()
+	s, err := Open(t.Context(), Options{Embedded: &o, Log: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// admit lets a member join by another.
+func admit(t *testing.T, by *Etcd, o *Embedded) {
+	t.Helper()
+	for range 2 { // the answer to the first may be lost
+		var err error
+		if o.Peer.Join, err = by.AddMember(t.Context(), o.Peer.Name, o.Peer.URL()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key, err := by.AuthorityPair(t.Context())
+	if err == nil {
+		err = SaveAuthority(o.DataDir, cert, key)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPeers: a store without peers becomes the first member with its data, another joins, and both
+// serve what either writes. A host removed by one member loses its connections to the other, and no
+// host passes for a member. A member that moves is found at its new address; one that is removed
+// ends.
+func TestPeers(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	o1, o2 := peerStore(t, "s1"), peerStore(t, "s2")
+	alone := o1
+	alone.Peer = nil
+	first := openTest(t, alone)
+	mustCommit(t, first, put("/heddle/before", "1"))
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s1 := openPeer(t, o1)
+	admit(t, s1, &o2)
+	s2 := openPeer(t, o2)
+	if kv, err := s2.Get(ctx, "/heddle/before"); err != nil || string(kv.Value) != "1" {
+		t.Errorf("what was there before: %s, %v", kv.Value, err)
+	}
+	members, err := s2.Members(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(members) != 2 || members[0].Name != "s1" || members[1].Name != "s2" || members[1].Learner || members[1].StoreURL != "https://"+o2.Agents {
+		t.Errorf("members %+v", members)
+	}
+	if _, own := s2.Leader(); own != members[1].ID {
+		t.Errorf("s2 is %x, want %x", own, members[1].ID)
+	}
+
+	rev := mustCommit(t, s1, put("/heddle/topology/port/1", "a"))
+	agent, err := connect(t, s2, joined(t, s1, "h1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, failed := agent.Watch(ctx, rev-1, "/heddle/topology/")
+	collect(t, changes, failed, rev)
+	mustCommit(t, s1, put(joinedHosts+"h1", "{}"))
+	if err := s1.RemoveHost(ctx, "h1"); err != nil {
+		t.Fatal(err)
+	}
+	for range changes {
+	}
+	if failed() == nil {
+		t.Error("the watch of a removed host at the other member goes on")
+	}
+
+	peer := o2.peerTLS()
+	ofPeer, err := peer.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(config *tls.Config) (bool, error) {
+		return listsMember(ctx, &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, o1.Peer.URL(), members[1].ID)
+	}
+	if listed, err := ask(ofPeer); err != nil || !listed {
+		t.Errorf("a member asks another for the members: listed %t, %v", listed, err)
+	}
+	if _, err := ask(joined(t, s1, "h2")); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a host speaks to a member as one: %v", err)
+	}
+
+	if err := s2.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(ctx, Options{Embedded: &Embedded{DataDir: o2.DataDir, Existing: true}}); err == nil || !strings.Contains(err.Error(), "one of the 2 members of a cluster (s1, s2)") {
+		t.Errorf("opened without the cluster: %v", err)
+	}
+	o2.Peer.Listen = freeAddress(t)
+	s2 = openPeer(t, o2)
+	if members, err = s1.Members(ctx); err != nil || members[1].PeerURL != o2.Peer.URL() {
+		t.Errorf("moved: %+v, %v", members, err)
+	}
+
+	ended := make(chan error, 1)
+	go func() { ended <- s2.Serve(ctx) }()
+	for err := ErrQuorum; err != nil; { // both have to be connected for some seconds
+		if err = s1.RemoveMember(ctx, members[1].ID); err != nil && !errors.Is(err, ErrQuorum) {
+			t.Fatal(err)
+		}
+	}
+	if err := <-ended; !errors.Is(err, ErrRemoved) {
+		t.Errorf("removed: %v", err)
+	}
+	s2.Close()
+	if past := ReadPast(o2.DataDir); past.Store || past.Removed == "" {
+		t.Errorf("what is left of the removed store: %+v", past)
+	}
+	mustCommit(t, s1, put("/heddle/after", "1"))
+}
+
+// TestPeerRefusals: what no member of a cluster can be called or reached by is refused.
+func TestPeerRefusals(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*Embedded){
+		`name "a/b" of a server`:             func(o *Embedded) { o.Peer.Name = "a/b" },
+		`address ":2380" for members`:        func(o *Embedded) { o.Peer.Listen = ":2380" },
+		`address "cloud:2379" for agents`:    func(o *Embedded) { o.Agents = "cloud:2379" },
+		`address "0.0.0.0:2379" for agents`:  func(o *Embedded) { o.Agents = "0.0.0.0:2379" },
+		`address "[::]:2380" for members`:    func(o *Embedded) { o.Peer.Listen = "[::]:2380" },
+		`address "" for agents: want an IP`:  func(o *Embedded) { o.Agents = "" },
+		`address "192.0.2.1" for members: w`: func(o *Embedded) { o.Peer.Listen = "192.0.2.1" },
+	} {
+		o := peerStore(t, "s1")
+		change(&o)
+		if _, err := Open(t.Context(), Options{Embedded: &o}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if _, err := os.Stat(filepath.Join(o.DataDir, "etcd")); err == nil {
+			t.Errorf("%s: it left a store", want)
+		}
+	}
+}
