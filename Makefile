@@ -11,7 +11,7 @@ TIME := 10s
 BENCHTIME := 1s
 
 .NOTPARALLEL:
-.PHONY: help demo test check build package image lint-package setup generate bench fuzz probe octavia-probe gophercloud tempest octavia sdk ansible clean
+.PHONY: help demo test check build package image lint-package hosts setup generate bench fuzz probe octavia-probe gophercloud tempest octavia sdk ansible clean
 
 help:               ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -29,7 +29,7 @@ check:              ## format, vet, staticcheck, import rules: under a minute
 	go vet ./...
 	go vet -tags storm ./cmd/heddle
 	go tool staticcheck ./...
-	go -C scripts/package vet ./...
+	go -C scripts/package vet -tags hosts ./...
 	go test -count 1 .
 
 build:              ## bin/heddle
@@ -47,6 +47,11 @@ image: package       ## a container image of a server, by podman: localhost/hedd
 lint-package: package ## what Debian's lintian says of the packages; errors fail
 	@scripts/setup lint
 	lintian --allow-root --fail-on error dist/heddle_*_amd64.deb
+
+hosts: build        ## the guides with packages from nothing: a server and two hosts under systemd, a virtual machine on each
+	@scripts/setup
+	@scripts/setup guest
+	scripts/hosts
 
 setup:              ## install what demo and test use
 	@scripts/setup

@@ -26,7 +26,7 @@ type guide struct {
 	// Blocks run on the first one by default; the others have heddle and its units from the start.
 	machines []machineAt
 	blocks   map[string]blockStep // by the first line of the block, or the heading before it
-	// guests puts a kernel and an initramfs for virtual machines into /opt/heddle-shared.
+	// guests puts a kernel, an initramfs and a busybox for guests into /opt/heddle-shared.
 	guests bool
 }
 
@@ -66,6 +66,11 @@ var guides = map[string]guide{
 			then: "tc qdisc show | grep tbf; heddle port show web | grep ACTIVE"},
 		"heddle sg create empty":         {change: map[string]string{"podman run": "fails podman run --ulimit host", " || echo refused": ""}},
 		"podman rm --force --time 0 web": {then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
+	}},
+	"lxd.md": {after: install, machines: []machineAt{{"cloud", 1}}, guests: true, blocks: map[string]blockStep{
+		"id=$(heddle port show web -o json | jq -r .id)": {first: ". /opt/heddle-source/cmd/heddle/testdata/guides/lxd",
+			// A machine of namespaces may not map other users.
+			change: map[string]string{"images:debian/12 web": "debian web -c security.privileged=true"}},
 	}},
 	"nova.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"openstack user create --domain default --project service --password-prompt heddle": {
@@ -542,19 +547,22 @@ func follow(t *testing.T, page string, g guide) {
 	}
 }
 
-// shareGuest puts what guests boot where all machines see it.
+// shareGuest puts what guests boot, and a busybox that needs no libraries, where all machines see
+// it.
 func (f *follower) shareGuest() {
 	f.t.Helper()
 	image, err := guest.Build(f.shared)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	kernel, err := os.ReadFile(image.Kernel)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(f.shared, "vmlinuz"), kernel, 0o644)
-	}
-	if err != nil {
-		f.t.Fatal(err)
+	for _, name := range []string{"vmlinuz", "busybox"} {
+		raw, err := os.ReadFile(filepath.Join(filepath.Dir(image.Kernel), name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(f.shared, name), raw, 0o755)
+		}
+		if err != nil {
+			f.t.Fatal(err)
+		}
 	}
 }
 

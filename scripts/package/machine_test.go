@@ -21,6 +21,8 @@ import (
 // machine is a Debian with a real systemd, made of this one's files.
 type machine struct {
 	t       *testing.T
+	name    string
+	address string // on eth0
 	folder  string
 	cgroup  string
 	boot    *exec.Cmd
@@ -50,14 +52,14 @@ func (c *console) String() string {
 const limit = 2 * time.Minute
 
 // newMachine boots a machine, which ends with the test.
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, name, address string) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "heddle-machine")
 	if err != nil {
 		t.Fatal(err)
 	}
 	groups := filepath.Join(dir, "cgroup")
-	m := &machine{t: t, folder: filepath.Join(dir, "machine"), cgroup: filepath.Join(groups, filepath.Base(dir)), console: &console{}}
+	m := &machine{t: t, name: name, address: address, folder: filepath.Join(dir, "machine"), cgroup: filepath.Join(groups, filepath.Base(dir)), console: &console{}}
 	if err := errors.Join(os.Mkdir(groups, 0o755), os.Mkdir(m.folder, 0o755), syscall.Mount("cgroup2", groups, "cgroup2", 0, ""),
 		syscall.Mount("machine", m.folder, "tmpfs", 0, "size=2g")); err != nil {
 		t.Fatal(err)
@@ -65,7 +67,7 @@ func newMachine(t *testing.T) *machine {
 	t.Cleanup(func() {
 		m.kill()
 		if t.Failed() {
-			t.Logf("console:\n%s", m.console)
+			t.Logf("console of %s:\n%s", m.name, m.console)
 		}
 		if err := errors.Join(m.removeGroups(), syscall.Unmount(groups, 0), syscall.Unmount(m.folder, 0), os.RemoveAll(dir)); err != nil {
 			t.Errorf("take the machine away: %v", err)
@@ -93,7 +95,7 @@ func (m *machine) removeGroups() error {
 // start boots the machine, and waits until all its units have started.
 func (m *machine) start() {
 	m.t.Helper()
-	m.boot = exec.Command("bash", "testdata/boot", m.folder, m.cgroup)
+	m.boot = exec.Command("bash", "testdata/boot", m.folder, m.cgroup, m.name, m.address)
 	m.boot.Stdout, m.boot.Stderr, m.boot.WaitDelay = m.console, m.console, limit
 	m.ended = make(chan error, 1)
 	if err := m.boot.Start(); err != nil {
@@ -161,13 +163,19 @@ func (m *machine) run(lines string) string {
 	out, err := m.try(lines)
 	if err != nil {
 		journal, _ := m.try("journalctl --no-pager -n 60 -u 'heddle*' 2>&1; systemctl --no-pager --failed")
-		m.t.Fatalf("%s: %v\n%s\n%s", lines, err, out, journal)
+		m.t.Fatalf("%s: %s: %v\n%s\n%s", m.name, lines, err, out, journal)
 	}
 	return out
 }
 
 // until runs lines of shell until their output contains want.
 func (m *machine) until(want, lines string) {
+	m.t.Helper()
+	m.within(limit, want, lines)
+}
+
+// within is until with a limit of its own.
+func (m *machine) within(limit time.Duration, want, lines string) {
 	m.t.Helper()
 	again, over := time.NewTicker(100*time.Millisecond), time.After(limit)
 	defer again.Stop()
@@ -181,7 +189,7 @@ func (m *machine) until(want, lines string) {
 			m.ended <- err
 			m.t.Fatalf("the machine ended: %v", err)
 		case <-over:
-			m.t.Fatalf("%s: no %q, last %s, %v", lines, want, out, err)
+			m.t.Fatalf("%s: %s: no %q, last %s, %v", m.name, lines, want, out, err)
 		case <-again.C:
 		}
 	}
@@ -190,13 +198,19 @@ func (m *machine) until(want, lines string) {
 // put copies a file into the machine.
 func (m *machine) put(from, to string) {
 	m.t.Helper()
-	pid, err := m.init()
+	raw, err := os.ReadFile(from)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	raw, err := os.ReadFile(from)
+	m.write(to, raw)
+}
+
+// write writes a file in the machine.
+func (m *machine) write(to string, content []byte) {
+	m.t.Helper()
+	pid, err := m.init()
 	if err == nil {
-		err = os.WriteFile(fmt.Sprintf("/proc/%d/root%s", pid, to), raw, 0o644)
+		err = os.WriteFile(fmt.Sprintf("/proc/%d/root%s", pid, to), content, 0o644)
 	}
 	if err != nil {
 		m.t.Fatal(err)

@@ -18,15 +18,15 @@ func guideBlock(t *testing.T, page, first string) string {
 	if !found {
 		t.Fatalf("%s has no block that begins with %q", page, first)
 	}
-	rest, _, _ = strings.Cut(rest, "\n\n")
-	return first + "\n" + rest
+	block, _, _ := strings.Cut(first+"\n"+rest, "\n\n")
+	return strings.ReplaceAll(block, "\n    ", "\n") + "\n"
 }
 
 // TestPackageUnderSystemd follows the guide on a machine with a real systemd: the package starts
 // nothing by itself, keeps what an operator wrote, starts again what hangs or dies, goes on over an
 // upgrade and a reboot, refuses no client meanwhile, and leaves what it says when it is removed.
 func TestPackageUnderSystemd(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, "machine", "192.0.2.1")
 	m.put(pack(t, "v0.1.0", heddle), "/root/heddle_0.1.0_amd64.deb")
 
 	m.run("mkdir /etc/heddle; echo '# mine' >/etc/heddle/heddle.yaml; dpkg -i heddle_0.1.0_amd64.deb </dev/null")
