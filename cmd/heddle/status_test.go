@@ -38,6 +38,10 @@ func TestStatus(t *testing.T) {
 	}
 
 	s.makePort(t, h)
+	if text := succeed(t, s.ctl, "status", "--host", h.name, "--data", s.data); !strings.Contains(text, "TUNNEL  ADDRESS") || !strings.Contains(text, "NETWORK  ID") {
+		t.Errorf("the traffic of a host is:\n%s", text)
+	}
+	refuse(t, s.ctl, 1, "host elsewhere could not be found", "status", "--host", "elsewhere", "--data", s.data)
 	agent.stop(t)
 	s.waitGone(t, h)
 	refuse(t, s.ctl, 1, "WRONG  host "+h.name+" is down: its 1 ports are\n       to do: start its agent", "status", "--data", s.data)

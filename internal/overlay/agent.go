@@ -285,6 +285,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	}
 	a.engine = newEngine(a.dp, state, keys, a.underlay, &reporter{a.presence, a.log}, a.log)
 	a.engine.filterLogs = a.filterLogs
+	a.engine.hellos = newHellos(a.engine, o.LeaseTTL)
 	a.engine.ports = natport.New(natport.Options{HostID: o.HostID, Store: o.Store, Replica: a.replica, Translations: state.nats,
 		Arrived: a.engine.portsArrived, Clock: a.engine.clock, Log: a.log})
 	keys.publish = a.publishKeys
@@ -384,6 +385,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		}
 		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
 		g.Go(func() error { return a.engine.adverts.Run(ctx) })
+		g.Go(func() error { return a.engine.hellos.Run(ctx) })
 		if err := a.engine.keepAttachedClients(); err != nil {
 			return err
 		}

@@ -126,7 +126,7 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if err != nil {
 		return err
 	}
-	a.attached(localPort{id: id, number: number, mtu: link.MTU}, placed{link: link, att: want})
+	a.attached(localPort{id: id, number: number, mtu: link.MTU, network: want.Network}, placed{link: link, att: want})
 	a.engine.adverts.attached(id)
 	a.mu.Lock()
 	if a.since[id].IsZero() {

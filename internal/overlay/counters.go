@@ -156,7 +156,7 @@ func (a *Agent) figures() []telemetry.Value {
 			telemetry.Counter.Of("heddle_overlay_limit_drops_total", "Packets dropped because they were over a limit of a port, a floating IP or a gateway.", int(l.Dropped)).With("limit", l.Name),
 			telemetry.Counter.Of("heddle_overlay_limit_delays_total", "Packets that had to wait because they were over a limit.", int(l.Delayed)).With("limit", l.Name))
 	}
-	f = append(f, a.tunnelFigures()...)
+	f = append(f, tunnelFigures(a.tunnelReports())...)
 	f = append(f, a.engine.meters.figures()...)
 	f = append(f, a.engine.filterLogs.Figures()...)
 	for reason, n := range kernel.Drops {

@@ -48,11 +48,13 @@ type engine struct {
 	count counters
 }
 
-// observers holds what counts, records and copies packets, and decides nothing.
+// observers holds what counts, records and copies packets, and watches tunnels; it decides nothing.
 type observers struct {
 	copied     *portLimit // packets that the agent copies for mirrors
 	meters     *metering
-	sent       tunnelBytes
+	sent       tally[datapath.Tunnel] // to other hosts
+	carried    tally[string]          // from the ports here of each network, by its id
+	hellos     *hellos
 	filterLogs *filterlog.Writer // of decisions that logs ask for
 }
 

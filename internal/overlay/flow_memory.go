@@ -27,7 +27,7 @@ type installed struct {
 	nats    []natLink
 	missing []flow.NATKey
 	meters  []flow.Meter // that count it
-	sent    uint64       // bytes that were counted for its tunnel
+	sent    traffic      // that was counted for its tunnel and network
 
 	// until is the end of a flow that is kept for a while only, used or not; 0 for others.
 	until time.Duration
@@ -271,12 +271,12 @@ func (m *memory) has(cookie uint64) bool {
 	return m.flows.get(cookie) != nil
 }
 
-// countFrom leaves bytes that a flow has sent before out of those of its tunnel.
-func (m *memory) countFrom(cookie, bytes uint64) {
+// countFrom leaves what a flow has sent before out of that of its tunnel and network.
+func (m *memory) countFrom(cookie uint64, before traffic) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f := m.flows.get(cookie); f != nil {
-		f.sent = bytes
+		f.sent = before
 	}
 }
 

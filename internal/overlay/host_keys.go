@@ -133,6 +133,7 @@ func (k *hostKeys) begin(s *snapshot.Snapshot, registered bool) {
 
 func (k *hostKeys) public() *topology.TunnelKeys {
 	keys := k.pairs.Public()
+	keys.Hellos = true
 	if k.crypt != nil {
 		keys.Wireguard, keys.WireguardNext = k.crypt.public()
 	}
@@ -378,6 +379,19 @@ func (k *hostKeys) plainHosts() (n int) {
 		}
 	}
 	return n
+}
+
+// greeted returns the hosts with which this one exchanges hellos: their agents are alive, take
+// them, and share a key with this one.
+func (k *hostKeys) greeted() (hosts []string) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for host, h := range k.hosts {
+		if h.alive && h.record != nil && h.record.Hellos && h.pair != nil && h.pair.Sealed() {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
 }
 
 func (k *hostKeys) find(host string) (*otherHost, *hostkey.Pair) {

@@ -6,12 +6,14 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// hostReport returns the state of this host, for operators who ask for it.
-func (a *Agent) hostReport() *flow.HostReport {
+// hostReport returns the state of this host, for operators who ask for it, with all its traffic or
+// without.
+func (a *Agent) hostReport(traffic bool) *flow.HostReport {
 	m := a.engine.memory
 	m.mu.Lock()
 	flows := len(m.flows.byCookie)
 	m.mu.Unlock()
+	tunnels := a.tunnelReports()
 	connections, translations := a.engine.conns.Stats(), a.engine.nats.Stats()
 	r := &flow.HostReport{
 		Time:    time.Now().UTC(),
@@ -21,7 +23,11 @@ func (a *Agent) hostReport() *flow.HostReport {
 			{Name: "connections", Used: connections.Entries, Max: connections.Max},
 			{Name: "translations", Used: translations.Entries, Max: translations.Max},
 		},
-		Failing: map[string]string{},
+		DeadTunnels: deadTunnels(tunnels),
+		Failing:     map[string]string{},
+	}
+	if traffic {
+		r.Traffic = a.trafficReport(tunnels)
 	}
 	for port, err := range a.attachments.reconciler.Failing() {
 		r.Failing[port] = err.Error()

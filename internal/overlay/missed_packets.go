@@ -209,14 +209,14 @@ func (e *engine) remember(port *localPort, p *plan, u *datapath.Upcall) {
 	}
 }
 
-// sendState sends connections and translations to another host.
+// sendState sends connections, translations or a hello to another host.
 func (e *engine) sendState(t datapath.Tunnel, host string, s flowstate.State) {
-	if len(s.Conns)+len(s.NATs)+len(s.Ends)+len(s.Ports) == 0 {
+	if len(s.Conns)+len(s.NATs)+len(s.Ends)+len(s.Ports) == 0 && s.Hello == nil {
 		return
 	}
 	messages, err := e.keys.seal(host, s)
 	if err != nil {
-		e.log.Error("cannot send connections to another host", "err", err)
+		e.log.Error("cannot send state to another host", "err", err)
 	}
 	for _, m := range messages {
 		if err := e.dp.SendState(t, m); err != nil {
@@ -452,4 +452,7 @@ func (e *engine) receive(u *datapath.Upcall) {
 	}
 	e.answerChanged(e.conns.Import(state.Conns, host, now))
 	e.moves.received(host, state.Ports)
+	if state.Hello != nil {
+		e.hellos.received(host, state.Hello, time.Now())
+	}
 }

@@ -14,7 +14,7 @@ import (
 type traces struct {
 	*engine
 	sim    *simulate.Simulator
-	report func() *flow.HostReport
+	report func(traffic bool) *flow.HostReport
 }
 
 // changed answers a request while it exists. The simulation leaves nothing behind.
@@ -28,7 +28,7 @@ func (t *traces) changed(c *snapshot.Changed) {
 	}
 	var answer flow.TraceAnswer
 	if r.Report {
-		answer.Report = t.report()
+		answer.Report = t.report(r.Traffic)
 	} else {
 		answer = t.answer(r)
 	}

@@ -76,24 +76,10 @@ func TestTooBig(t *testing.T) {
 		t.Error("nothing too big was counted")
 	}
 	l.wait("the tunnel's metrics to have it", func() bool {
-		up, bytes := l.hosts[0].tunnelMetrics(l.hosts[1])
+		up, _ := l.hosts[0].figure("heddle_overlay_tunnel_up", l.hosts[1])
+		bytes, _ := l.hosts[0].figure("heddle_overlay_tunnel_out_bytes_total", l.hosts[1])
 		return up == 1 && bytes > 20000 // TCP's, in both families
 	})
-}
-
-// tunnelMetrics returns the metrics of the tunnel to another host: whether it is up, and the bytes
-// sent.
-func (h *testHost) tunnelMetrics(to *testHost) (up, bytes float64) {
-	for _, v := range h.agent.tunnelFigures() {
-		switch {
-		case v.Label("host") != to.name || v.Label("address") != to.ip.String():
-		case v.Name == "heddle_overlay_tunnel_up":
-			up = v.Value
-		default:
-			bytes = v.Value
-		}
-	}
-	return up, bytes
 }
 
 // TestRelatedErrors: the ICMP errors about a connection come back to who may get nothing but

@@ -182,6 +182,7 @@ func (u *upkeep) round() {
 	}
 	u.age(start)
 	e.rates.sweep(limits, start-roundEvery) // a flow decided lately may be installed by now
+	e.carried.keep(e.net.networks())
 	u.vips = e.reportVips(u.vips)
 	u.ended = e.clock()
 }
@@ -201,6 +202,7 @@ func (u *upkeep) pick(sample []datapath.FlowState, f datapath.FlowState, n int) 
 func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 	e := u.e
 	var idle []datapath.Key
+	networks := e.net.networksOf(batch)
 	e.memory.mu.Lock()
 	for i := range batch {
 		f := &batch[i]
@@ -215,9 +217,11 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 		}
 		u.used(known, f)
 		e.meters.read(f.Cookie, traffic{f.Packets, f.Bytes})
-		if f.Bytes > known.sent {
-			e.sent.add(f.Out.Tunnel, f.Bytes-known.sent)
-			known.sent = f.Bytes
+		if f.Bytes > known.sent.bytes {
+			more := traffic{f.Packets - known.sent.packets, f.Bytes - known.sent.bytes}
+			e.sent.add(f.Out.Tunnel, more)
+			e.carried.add(networks[i], more)
+			known.sent = traffic{f.Packets, f.Bytes}
 		}
 	}
 	e.memory.mu.Unlock()
@@ -285,7 +289,7 @@ func (u *upkeep) adopt(f datapath.FlowState) {
 		u.e.count.unadopted.Add(1)
 		return
 	}
-	u.e.memory.countFrom(f.Cookie, f.Bytes) // an earlier agent has counted those
+	u.e.memory.countFrom(f.Cookie, traffic{f.Packets, f.Bytes}) // an earlier agent has counted those
 	u.e.count.adopted.Add(1)
 }
 

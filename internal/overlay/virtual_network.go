@@ -41,6 +41,8 @@ type localPort struct {
 	id     string
 	number datapath.Port
 	mtu    int // of its interface, bytes
+	// network is the id of its network; "" of one that is no workload's.
+	network string
 	// localnet is the network of a localnet port, "" of others.
 	localnet string
 	// vtep is the VTEP of a port at which the frames inside packets for it come in, and by which
@@ -119,6 +121,30 @@ func (n *virtualNetwork) port(number datapath.Port) *localPort {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.ports[number]
+}
+
+// networksOf returns the networks of the ports by which flows came in, in order.
+func (n *virtualNetwork) networksOf(flows []seenFlow) []string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	all := make([]string, len(flows))
+	for i := range flows {
+		if p := n.ports[flows[i].Key.Port]; p != nil {
+			all[i] = p.network
+		}
+	}
+	return all
+}
+
+// networks returns the networks of this host's ports.
+func (n *virtualNetwork) networks() map[string]bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	all := map[string]bool{}
+	for _, p := range n.ports {
+		all[p.network] = true
+	}
+	return all
 }
 
 func (n *virtualNetwork) portWithID(id string) *localPort {

@@ -38,6 +38,8 @@ type TunnelKeys struct {
 	// not encrypt. WireguardNext will replace it.
 	Wireguard     []byte `json:"wireguard,omitempty"`
 	WireguardNext []byte `json:"wireguardNext,omitempty"`
+	// Hellos: the host's agent takes hellos by the tunnel, unlike those of earlier versions.
+	Hellos bool `json:"hellos,omitempty"`
 }
 
 // PoolHost reports that a host's agent in a XenAPI pool is alive. It has more fields.
@@ -150,4 +152,7 @@ type TraceRequest struct {
 	PortID string `json:"portId"`
 	Frame  []byte `json:"frame"`
 	Report bool   `json:"report,omitempty"` // in place of a walk; agents of earlier versions do not know it
+	// Traffic has the report list all tunnels and networks; agents of earlier versions leave these
+	// out.
+	Traffic bool `json:"traffic,omitempty"`
 }

@@ -14,6 +14,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 )
 
 // Options of the console.
@@ -36,6 +37,7 @@ func Register(mux *http.ServeMux, o Options) {
 	c := &console{o}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
 	mux.HandleFunc("GET /v1/status", api.Admin(c.status))
+	mux.HandleFunc("GET /v1/traffic", api.Admin(c.traffic))
 	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))
 	mux.HandleFunc("GET /v1/upgrade", api.Admin(c.upgrade))
 	mux.HandleFunc("POST /v1/upgrade/commit", api.Admin(c.commitUpgrade))
@@ -50,4 +52,14 @@ func notFound(err error, kind, id string) error {
 		return api.Errorf(http.StatusNotFound, "%s %s could not be found", kind, id)
 	}
 	return err
+}
+
+// findHost returns the host with this id or name.
+func findHost(r records.Reader, idOrName string) (*topology.Host, error) {
+	h, err := schema.FindHost(r, idOrName)
+	var ambiguous *schema.AmbiguousHostError
+	if errors.As(err, &ambiguous) {
+		return nil, api.Errorf(http.StatusConflict, "%v", err)
+	}
+	return h, notFound(err, "host", idOrName)
 }

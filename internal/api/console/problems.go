@@ -2,8 +2,11 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"heddle/internal/topology/flow"
 )
 
 // Limits of what is no problem.
@@ -43,6 +46,9 @@ func (v *statusView) findProblems(now time.Time) []problem {
 	for i := range v.Hosts {
 		v.Hosts[i].findProblems(now, add)
 	}
+	for _, way := range v.deadWays() {
+		add("look for what filters UDP port 6677 between their tunnel addresses, in this direction; docs/runbooks/HeddleTunnelDead.md", "tunnel: what host %s sends does not arrive at host %s", way.from, way.to)
+	}
 	if n := len(v.Ports.Failing); n > 0 {
 		add("the log of the agent there has more: journalctl -u heddle-agent", "%d ports fail: %s", n, named(v.Ports.Failing))
 	}
@@ -73,6 +79,28 @@ func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, ar
 	if end := h.CertificateEnd; !end.IsZero() && end.Sub(now) < hostRenewal {
 		add("its agent renews it by itself: look why it cannot, in its log", "host %s: its certificate ends on %s", h.Name, end.Format(time.DateOnly))
 	}
+}
+
+// deadWay is one direction of a tunnel, by names of hosts.
+type deadWay struct{ from, to string }
+
+// deadWays returns the directions of tunnels that are dead, of which one end or both report.
+func (v *statusView) deadWays() (ways []deadWay) {
+	add := func(d flow.TunnelDirection, way deadWay) {
+		if d.State == flow.TunnelDead && !slices.Contains(ways, way) {
+			ways = append(ways, way)
+		}
+	}
+	for _, h := range v.Hosts {
+		if h.HostReport == nil {
+			continue
+		}
+		for _, t := range h.DeadTunnels {
+			add(t.In, deadWay{t.Name, h.Name})
+			add(t.Out, deadWay{h.Name, t.Name})
+		}
+	}
+	return ways
 }
 
 // named names some ports, with the reason for each.

@@ -127,6 +127,65 @@ func TestStatusWell(t *testing.T) {
 	}
 }
 
+// TestTraffic: the agent of a host is asked for its tunnels and networks, and the networks are
+// named.
+func TestTraffic(t *testing.T) {
+	w := newWorld(t, 200*time.Millisecond)
+	refused := func(code int, words, path string) {
+		t.Helper()
+		if got, text := w.get(t, "admin", path); got != code || !strings.Contains(text, words) {
+			t.Errorf("%s is answered %d %s", path, got, text)
+		}
+	}
+	refused(http.StatusNotFound, "could not be found", "/v1/traffic?host=nowhere")
+	w.update(t, func(tx *records.Tx) error { return schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}) })
+	refused(http.StatusConflict, "no overlay agent that is alive", "/v1/traffic?host=h1")
+	w.update(t, func(tx *records.Tx) error {
+		return schema.HostStates.Put(tx, &topology.HostState{HostID: host, Roles: []string{"overlay"}})
+	})
+	refused(http.StatusGatewayTimeout, "does not report", "/v1/traffic?host=h1")
+	snap, err := w.db.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := schema.Ports.Get(snap, boundPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := schema.Networks.Get(snap, p.NetworkID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.answerReports(t, &flow.HostReport{Traffic: &flow.TrafficReport{Tunnels: []flow.TunnelReport{{Name: "h2"}},
+		Networks: []flow.NetworkReport{{ID: p.NetworkID, Usage: flow.Usage{Packets: 2, Bytes: 200}}, {ID: "gone"}}}})
+	code, text := w.get(t, "admin", "/v1/traffic?host="+host)
+	var v trafficView
+	if err := json.Unmarshal([]byte(text), &v); err != nil || code != http.StatusOK {
+		t.Fatalf("got %d %s: %v", code, text, err)
+	}
+	if v.Host != "h1" || len(v.Tunnels) != 1 || len(v.Networks) != 2 || v.Networks[0].Name != network.Name || v.Networks[0].Bytes != 200 || v.Networks[1].Name != "" {
+		t.Errorf("got %+v", v)
+	}
+	if code, _ := w.get(t, "member", "/v1/traffic?host=h1"); code != http.StatusForbidden {
+		t.Errorf("a member is answered %d", code)
+	}
+}
+
+// TestDeadTunnels: a direction that is dead is one problem, whichever end reports it, or both.
+func TestDeadTunnels(t *testing.T) {
+	t.Parallel()
+	dead, alive, unknown := flow.TunnelDirection{State: flow.TunnelDead}, flow.TunnelDirection{State: flow.TunnelAlive}, flow.TunnelDirection{State: flow.TunnelUnknown}
+	status := func(name string, tunnels ...flow.TunnelReport) hostStatus {
+		return hostStatus{Name: name, Alive: true, Overlay: true, Answered: true, HostReport: &flow.HostReport{DeadTunnels: tunnels}}
+	}
+	v := statusView{Hosts: []hostStatus{
+		status("h1", flow.TunnelReport{Name: "h2", In: alive, Out: dead}),
+		status("h2", flow.TunnelReport{Name: "h1", In: dead, Out: unknown}, flow.TunnelReport{Name: "h3", In: dead, Out: unknown}),
+		{Name: "h3"}}}
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "host h3 is down", "tunnel: what host h1 sends does not arrive at host h2", "tunnel: what host h3 sends does not arrive at host h2")
+}
+
 // TestFindProblems: the limits of stores, certificates and formats.
 func TestFindProblems(t *testing.T) {
 	t.Parallel()

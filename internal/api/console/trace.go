@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -82,13 +81,9 @@ func localnetEntry(snap *records.Snap, network, host string) (entry, error) {
 	if err != nil {
 		return entry{}, notFound(err, "network", network)
 	}
-	h, err := schema.FindHost(snap, host)
-	var ambiguous *schema.AmbiguousHostError
-	if errors.As(err, &ambiguous) {
-		return entry{}, api.Errorf(http.StatusConflict, "%v", err)
-	}
+	h, err := findHost(snap, host)
 	if err != nil {
-		return entry{}, notFound(err, "host", host)
+		return entry{}, err
 	}
 	if n.PhysicalNetwork == "" {
 		return entry{}, api.Errorf(http.StatusConflict, "network %s is of type %s, on no physical network: no frame can enter by a LAN; name a port", network, n.NetworkType)

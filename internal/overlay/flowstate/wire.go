@@ -34,9 +34,9 @@ import (
 // A body begins with the number of records: 1 to MaxKeys connections of KeySize bytes each, or
 // 0x80 and 1 to MaxTranslations translations of TranslationSize bytes each, or 0x40 and 1 to
 // MaxPorts ids of ports, 16 bytes each, or 0x20 and 1 to MaxTranslations of those translations that
-// are choices of members for clients, or 0xC0 and 1 to MaxEnds ends of EndSize bytes each. Agents
-// of earlier versions reject the latter four. A connection, here and where it is kept over a
-// restart of the agent:
+// are choices of members for clients, or 0xC0 and 1 to MaxEnds ends of EndSize bytes each, or it is
+// 0xE1, before one hello. Agents of earlier versions reject the latter five. A connection, here and
+// where it is kept over a restart of the agent:
 //
 //	 0  flags: 1 = IPv6, 2 = the ingress key of the forward direction
 //	 1  protocol
@@ -97,6 +97,7 @@ type State struct {
 	Ends  []End           // of connections with such translations
 	// Ports lists ports that have moved to the receiver, and of which all state was sent before.
 	Ports []string
+	Hello *Hello // nil: none
 }
 
 // Message is a decoded state message.
@@ -147,6 +148,9 @@ func (s *State) Bodies() (bodies [][]byte, err error) {
 			b = append(b, u[:]...)
 		}
 		bodies = append(bodies, b)
+	}
+	if s.Hello != nil {
+		bodies = append(bodies, s.Hello.append([]byte{isHello}))
 	}
 	return bodies, nil
 }
@@ -237,6 +241,11 @@ func ParseBody(b []byte) (State, error) {
 // parseRecords reads what follows the first byte of a body.
 func parseRecords(first byte, b []byte) (s State, err error) {
 	switch {
+	case first == isHello:
+		var hellos []Hello
+		if hellos, err = parseAll(1, 1, helloSize, b, parseHello); err == nil {
+			s.Hello = &hellos[0]
+		}
 	case first&areEnds == areEnds:
 		s.Ends, err = parseAll(int(first&^areEnds), MaxEnds, EndSize, b, parseEnd)
 	case first&areTranslations != 0:

@@ -2,11 +2,13 @@ package flowstate
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -332,10 +334,36 @@ func TestEarlierVersionsReject(t *testing.T) {
 	}
 }
 
+// TestHelloBytes: a hello has one form, and what is shorter or longer is rejected.
+func TestHelloBytes(t *testing.T) {
+	want := Hello{Run: 1, Number: 2, Every: 1500 * time.Millisecond, EchoRun: 3, Echo: 4, Arrived: 5, Packets: 6, Bytes: 7}
+	bodies, err := (&State{Hello: &want}).Bodies()
+	if err != nil || len(bodies) != 1 {
+		t.Fatalf("got %d bodies: %v", len(bodies), err)
+	}
+	b := bodies[0]
+	if text := fmt.Sprintf("%x", b); text != "e1"+ // a hello
+		"0000000100000002"+ // run, number
+		"000005dc"+ // milliseconds
+		"000000030000000400000005"+ // echo: run, number, arrived
+		"0000000000000006"+"0000000000000007" { // packets, bytes
+		t.Errorf("got %s", text)
+	}
+	if s, err := ParseBody(b); err != nil || s.Hello == nil || *s.Hello != want {
+		t.Errorf("got %+v: %v", s.Hello, err)
+	}
+	for _, bad := range [][]byte{b[:len(b)-1], append(bytes.Clone(b), 0), {isHello}} {
+		if _, err := ParseBody(bad); err == nil {
+			t.Errorf("% x was accepted", bad)
+		}
+	}
+}
+
 // FuzzParseSealed: no bytes crash the parsers, and what they accept they would have written the
 // same.
 func FuzzParseSealed(f *testing.F) {
-	seeds := State{Conns: []flow.ConnKey{key4(1), key4(2)}, NATs: []flow.NATEntry{snat4(1, 2000), sticky4(1, 300)}}
+	seeds := State{Conns: []flow.ConnKey{key4(1), key4(2)}, NATs: []flow.NATEntry{snat4(1, 2000), sticky4(1, 300)},
+		Hello: &Hello{Run: 1, Number: 2, Every: time.Second, EchoRun: 3, Echo: 4, Arrived: 5, Packets: 6, Bytes: 7}}
 	bodies, err := seeds.Bodies()
 	if err != nil {
 		f.Fatal(err)

@@ -1,0 +1,55 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+
+	"heddle/internal/api"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+)
+
+// trafficView holds the tunnels of a host, and what its ports have sent in each network.
+type trafficView struct {
+	Host     string              `json:"host"` // its name
+	Tunnels  []flow.TunnelReport `json:"tunnels"`
+	Networks []networkTraffic    `json:"networks"` // the busiest first
+}
+
+type networkTraffic struct {
+	Name string `json:"name"`
+	flow.NetworkReport
+}
+
+// traffic answers with the traffic of the host that the query names, by its name or id.
+func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
+	snap, err := c.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	h, err := findHost(snap, r.URL.Query().Get("host"))
+	if err != nil {
+		return err
+	}
+	if state, alive := schema.HostStates.Peek(snap, h.ID); !alive || !slices.Contains(state.Roles, "overlay") {
+		return api.Errorf(http.StatusConflict, "host %s has no overlay agent that is alive, which alone knows its traffic: start it there", h.Name)
+	}
+	answer, err := c.ask(r.Context(), topology.TraceRequest{HostID: h.ID, Report: true, Traffic: true})
+	if err != nil {
+		return err
+	}
+	if answer == nil || answer.Report == nil || answer.Report.Traffic == nil {
+		return api.Errorf(http.StatusGatewayTimeout, "the agent of host %s does not report: look at its log; agents of earlier versions have no such report", h.Name)
+	}
+	v := trafficView{Host: h.Name, Tunnels: answer.Report.Traffic.Tunnels, Networks: []networkTraffic{}}
+	for _, n := range answer.Report.Traffic.Networks {
+		one := networkTraffic{NetworkReport: n}
+		if network, ok := schema.Networks.Peek(snap, n.ID); ok {
+			one.Name = network.Name
+		}
+		v.Networks = append(v.Networks, one)
+	}
+	api.WriteJSON(w, http.StatusOK, v)
+	return nil
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/cloud"
+	"heddle/internal/command"
+	"heddle/internal/terminal"
+	"heddle/internal/topology/flow"
+)
+
+// trafficView is the traffic of one host, as the operators' API returns it.
+type trafficView struct {
+	Host     string              `json:"host"`
+	Tunnels  []flow.TunnelReport `json:"tunnels"`
+	Networks []struct {
+		Name string `json:"name"`
+		flow.NetworkReport
+	} `json:"networks"`
+}
+
+// showTraffic prints the tunnels and networks of a host.
+func showTraffic(cmd *cobra.Command, cloud *cloud.Config, host, format string) error {
+	var v trafficView
+	if err := callOperator(cmd, cloud, http.MethodGet, "/v1/traffic?host="+url.QueryEscape(host), nil, &v); err != nil {
+		return err
+	}
+	if format != "text" {
+		return command.PrintTable(cmd.OutOrStdout(), format, v, nil, nil)
+	}
+	return printTraffic(cmd.OutOrStdout(), v)
+}
+
+func printTraffic(w io.Writer, v trafficView) error {
+	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(table, "TUNNEL\tADDRESS\tFROM THERE\tPACKETS\tBYTES\tTO THERE\tPACKETS\tBYTES")
+	for _, t := range v.Tunnels {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\n", terminal.Escape(t.Name), t.Address,
+			condition(t.In), t.In.Packets, t.In.Bytes, condition(t.Out), t.Out.Packets, t.Out.Bytes)
+	}
+	fmt.Fprintln(table, "\nNETWORK\tID\tPACKETS SENT\tBYTES SENT")
+	for _, n := range v.Networks {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\n", terminal.Escape(n.Name), terminal.Escape(n.ID), n.Packets, n.Bytes)
+	}
+	return table.Flush()
+}
+
+// condition returns the state of a direction, with the hellos lost.
+func condition(d flow.TunnelDirection) string {
+	if d.State == flow.TunnelAlive && d.Lost > 0 {
+		return fmt.Sprintf("%s, %d of 32 lost", d.State, d.Lost)
+	}
+	return terminal.Escape(string(d.State))
+}
