@@ -147,7 +147,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), cniCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
-	root.AddCommand(demo.Command(), bench.Command(), versionCommand(), manualCommand(), monitoringCommand(), configCommand())
+	root.AddCommand(demo.Command(), bench.Command(), versionCommand(), manualCommand(), monitoringCommand(), configCommand(), drillCommand())
 	root.AddCommand(cli.DoctorCommand(doctorChecks), cli.SupportCommand(supportSettings))
 	return root
 }

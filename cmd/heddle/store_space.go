@@ -61,6 +61,7 @@ func backupValues(dataDir string) []telemetry.Value {
 	return []telemetry.Value{
 		telemetry.Gauge.Of("heddle_backup_last_made_timestamp_seconds", "Time of the last backup of this server's store by heddle backup, in seconds since 1970; 0 if there was none.", unixSeconds(made)),
 		telemetry.Gauge.Of("heddle_backup_last_verified_timestamp_seconds", "Time of the last one that was verified by a restore; 0 if there was none.", unixSeconds(verified)),
+		telemetry.Gauge.Of("heddle_backup_last_drill_timestamp_seconds", "Time of the last drill that succeeded, by heddle drill; 0 if there was none.", unixSeconds(backend.LastDrill(dataDir))),
 	}
 }
 

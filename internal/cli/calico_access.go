@@ -28,7 +28,7 @@ client of etcd v3 takes them. --remove takes the rights away; the certificate is
 Without --agents-listen there are no certificates: a server with --etcd-listen lets in all programs of its machine.`,
 		Args: cobra.ExactArgs(1),
 	}
-	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
+	DataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.Flags().StringVar(&dir, "dir", "", "`directory` to write the files into; made when it is missing")
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the rights away")
 	cmd.MarkFlagsOneRequired("dir", "remove")

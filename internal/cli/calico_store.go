@@ -23,7 +23,7 @@ type calicoStore struct {
 func calicoStoreFlags(cmd *cobra.Command) *calicoStore {
 	s := &calicoStore{}
 	f := cmd.Flags()
-	dataFlag(f, &s.data, "data `directory` of a heddle serve on this machine, whose embedded store is used unless --etcd-endpoints is given")
+	DataFlag(f, &s.data, "data `directory` of a heddle serve on this machine, whose embedded store is used unless --etcd-endpoints is given")
 	s.readPassword = ClusterFlags(f, &s.etcd, "`addresses` of an etcd cluster, host:port, joined by commas")
 	return s
 }

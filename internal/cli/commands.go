@@ -22,8 +22,8 @@ const EtcdQuotaUsage = "the members' quota-backend-bytes in `MiB`, for a cluster
 // sections of the configuration file that provide values which a command's own section lacks.
 const OtherSections = "heddle_other_sections"
 
-// dataFlag adds --data, the server's data directory.
-func dataFlag(f *pflag.FlagSet, data *string, usage string) {
+// DataFlag adds --data, the data directory of the server, which is a setting of it, too.
+func DataFlag(f *pflag.FlagSet, data *string, usage string) {
 	f.StringVar(data, "data", DefaultDataDir, usage)
 	ofServer(f, "data")
 }
@@ -47,6 +47,6 @@ func Commands() []*cobra.Command {
 // cloudFlags adds the flags that locate the APIs.
 func cloudFlags(cmd *cobra.Command) *cloud.Config {
 	c := &cloud.Config{TokenDir: cloud.UserTokenDir()}
-	dataFlag(cmd.PersistentFlags(), &c.DataDir, "`directory` of a local heddle serve, whose clouds.yaml is used unless OS_CLOUD or OS_AUTH_URL is set")
+	DataFlag(cmd.PersistentFlags(), &c.DataDir, "`directory` of a local heddle serve, whose clouds.yaml is used unless OS_CLOUD or OS_AUTH_URL is set")
 	return c
 }

@@ -64,7 +64,7 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 	}
 	format := command.OutputFlag(cmd)
 	f := cmd.Flags()
-	dataFlag(f, &server.Data, "data `directory` of heddle serve, if this machine has one")
+	DataFlag(f, &server.Data, "data `directory` of heddle serve, if this machine has one")
 	complete := ClusterFlags(f, &server.Cluster, "`addresses` of the cluster, host:port, joined by commas")
 	clusterQuotaMiB := f.Int64("etcd-quota", 0, EtcdQuotaUsage)
 	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "etcd-quota"} {

@@ -112,6 +112,6 @@ cluster whose majority is lost for good: what only the lost servers had is lost.
 			return err
 		},
 	}
-	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
+	DataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	return cmd
 }

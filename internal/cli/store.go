@@ -27,7 +27,7 @@ With --verify it restores the file for a trial, in a directory beside it that it
 with the store's. A cluster of its own is backed up with etcdctl snapshot save.`,
 		Args: wantArgs(1, "backup: want one FILE to write"),
 	}
-	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
+	DataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.Flags().BoolVar(&verify, "verify", false, "restore the file for a trial and compare it with the store; it appears only if they are the same")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		st, err := backend.OpenDataDir(cmd.Context(), backend.Embedded{DataDir: data}, nil)
@@ -102,7 +102,7 @@ Then start heddle serve with the same --data. With --trial it restores into a di
 again, and prints what each table has.`,
 		Args: wantArgs(1, "restore: want one FILE that heddle backup has written"),
 	}
-	dataFlag(cmd.Flags(), &data, "data `directory` for heddle serve")
+	DataFlag(cmd.Flags(), &data, "data `directory` for heddle serve")
 	cmd.Flags().BoolVar(&trial, "trial", false, "restore into a temporary directory beside the file, and print what each table has")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if trial {
@@ -145,7 +145,7 @@ moved: heddle serve and heddle backup refuse it from then on. With --undo the ma
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	dataFlag(f, &data, "data `directory` of heddle serve")
+	DataFlag(f, &data, "data `directory` of heddle serve")
 	access := ClusterFlags(f, &to, "`addresses` of the cluster, host:port, joined by commas")
 	f.BoolVar(&undo, "undo", false, "make the embedded store the current one again; what was written to the cluster since the move is not in it")
 	cmd.MarkFlagsOneRequired("etcd-endpoints", "undo")

@@ -25,7 +25,7 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 	var quotaMiB int64
 	var cluster backend.Cluster
 	f := cmd.PersistentFlags()
-	dataFlag(f, &data, "data `directory` of heddle serve")
+	DataFlag(f, &data, "data `directory` of heddle serve")
 	f.Int64Var(&quotaMiB, "store-quota", DefaultStoreQuotaMiB, "the server's --store-quota in `MiB`; a running server reports its own")
 	ofServer(f, "store-quota")
 	complete := ClusterFlags(f, &cluster, "`addresses` of the cluster, host:port, joined by commas")

@@ -54,7 +54,7 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 	f.IntVar(&hours, "hours", 24, "hours of the logs that are collected")
 	f.DurationVar(&longest, "timeout", time.Minute, "longest time to collect; no file takes more than a third of it")
 	f.BoolVar(&anonymise, "anonymise", false, "replace addresses and the names of machines and ports, the same everywhere")
-	dataFlag(f, &data, "data `directory` of heddle serve, if this machine has one")
+	DataFlag(f, &data, "data `directory` of heddle serve, if this machine has one")
 	f.StringVar(&state, "state", "/var/lib/heddle-agent", "state `directory` of heddle agent, if this machine has one")
 	ofSections(f, "state", "agent")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

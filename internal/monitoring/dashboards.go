@@ -161,6 +161,7 @@ func store() Dashboard {
 		{"Free on the data directory's disk", bytes, []query{value("heddle_data_disk_free_bytes")}},
 		{"Age of the last backup", seconds, []query{since("heddle_backup_last_made_timestamp_seconds")}},
 		{"Age of the last verified backup", seconds, []query{since("heddle_backup_last_verified_timestamp_seconds")}},
+		{"Age of the last drill", seconds, []query{since("heddle_backup_last_drill_timestamp_seconds")}},
 		{"Certificates end in", seconds, []query{until("heddle_certificate_end_timestamp_seconds", "certificate")}},
 	}}
 }

@@ -79,6 +79,7 @@ func TestContents(t *testing.T) {
 		"./lib/systemd/system/heddle.socket":                              "-rw-r--r--",
 		"./lib/systemd/system/heddle-agent.service":                       "-rw-r--r--",
 		"./lib/systemd/system/heddle-backup.timer":                        "-rw-r--r--",
+		"./lib/systemd/system/heddle-drill.timer":                         "-rw-r--r--",
 		"./usr/lib/sysusers.d/heddle.conf":                                "-rw-r--r--",
 		"./usr/lib/tmpfiles.d/heddle.conf":                                "-rw-r--r--",
 		"./usr/share/heddle/heddle.yaml":                                  "-rw-r--r--",

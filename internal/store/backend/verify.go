@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
@@ -33,22 +35,38 @@ const pageKeys = 100
 // Tables sums up the whole store as it was at a revision, 0 for now, in the order of prefixes.
 func (s *Etcd) Tables(ctx context.Context, revision int64) ([]Table, error) {
 	sums := tableSums{}
-	from := "\x00"
-	for {
-		r, err := s.client.Get(s.as(ctx), from, clientv3.WithFromKey(), clientv3.WithLimit(pageKeys), clientv3.WithRev(revision))
+	for kv, err := range s.keys(ctx, revision) {
 		if err != nil {
-			return nil, explain(ctx, fmt.Sprintf("read all keys at revision %d", revision), err)
+			return nil, err
 		}
-		if revision == 0 {
-			revision = r.Header.Revision // all pages are of the first one's
+		sums.add(string(kv.Key), kv.Value)
+	}
+	return sums.tables(), nil
+}
+
+// keys returns all keys as they were at a revision, 0 for now, in order; last an error, if any.
+func (s *Etcd) keys(ctx context.Context, revision int64) iter.Seq2[*mvccpb.KeyValue, error] {
+	return func(yield func(*mvccpb.KeyValue, error) bool) {
+		from := "\x00"
+		for {
+			r, err := s.client.Get(s.as(ctx), from, clientv3.WithFromKey(), clientv3.WithLimit(pageKeys), clientv3.WithRev(revision))
+			if err != nil {
+				yield(nil, explain(ctx, fmt.Sprintf("read all keys at revision %d", revision), err))
+				return
+			}
+			if revision == 0 {
+				revision = r.Header.Revision // all pages are of the first one's
+			}
+			for _, kv := range r.Kvs {
+				if !yield(kv, nil) {
+					return
+				}
+			}
+			if !r.More {
+				return
+			}
+			from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
 		}
-		for _, kv := range r.Kvs {
-			sums.add(string(kv.Key), kv.Value)
-		}
-		if !r.More {
-			return sums.tables(), nil
-		}
-		from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
 	}
 }
 
@@ -108,19 +126,25 @@ func (v Verified) Keys() (n int) {
 // VerifyBackup restores a backup into a temporary directory beside it, starts the store there, and
 // sums up what it has.
 func VerifyBackup(ctx context.Context, file string, log *slog.Logger) (v Verified, err error) {
-	if v.Revision, err = backupRevision(file); err != nil {
-		return v, err
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(file), ".verify-*")
-	if err != nil {
-		return v, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	err = restore(ctx, file, dir, log, func(s *Etcd) (err error) {
+	v.Revision, err = inspectBackup(ctx, file, log, func(s *Etcd) (err error) {
 		v.Tables, err = s.Tables(ctx, 0)
 		return err
 	})
 	return v, err
+}
+
+// inspectBackup restores a backup into a temporary directory beside it, starts the store there
+// without listening anywhere, and calls inspect. It returns the backup's revision.
+func inspectBackup(ctx context.Context, file string, log *slog.Logger, inspect func(*Etcd) error) (revision int64, err error) {
+	if revision, err = backupRevision(file); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(file), ".verify-*")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return revision, restore(ctx, file, dir, log, inspect)
 }
 
 // CompareBackup verifies a backup that was just made of this store: it restores it for a trial, and
@@ -179,8 +203,9 @@ func backupRevision(file string) (int64, error) {
 	return status.Revision, nil
 }
 
-// The files of a data directory whose times are those of the last backup made and verified.
-const backupMadeFile, backupVerifiedFile = "backup-made", "backup-verified"
+// The files of a data directory whose times are those of the last backup made and verified, and of
+// the last drill.
+const backupMadeFile, backupVerifiedFile, backupDrillFile = "backup-made", "backup-verified", "backup-drill"
 
 // NoteBackup notes in a data directory that its store was backed up now, and whether the backup was
 // verified.
@@ -196,6 +221,15 @@ func NoteBackup(dataDir string, verified bool) error {
 	}
 	return nil
 }
+
+// NoteDrill notes in a data directory that a drill with a backup of its store succeeded now.
+func NoteDrill(dataDir string) error {
+	return errors.Join(writeFile(filepath.Join(dataDir, backupVerifiedFile), nil), writeFile(filepath.Join(dataDir, backupDrillFile), nil))
+}
+
+// LastDrill returns when the last drill with a backup of a data directory succeeded. The zero Time
+// is never.
+func LastDrill(dataDir string) time.Time { return modified(filepath.Join(dataDir, backupDrillFile)) }
 
 // LastBackups returns when the last backup of a data directory was made, and when the last was
 // verified. The zero Time is never.
