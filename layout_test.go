@@ -50,13 +50,14 @@ var may = map[string][]string{
 	"internal/ovsdb": {"internal/task", "internal/terminal"},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
-	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/filterlog", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/wireguard"}),
+	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/filterlog", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/wireguard", "internal/overlay/workload"}),
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet", "internal/task"}),
 	"internal/overlay/filterlog": join(words, []string{"internal/task", "internal/telemetry"}),
 	"internal/overlay/flowstate": join(words, []string{"internal/task"}),
 	"internal/overlay/hostkey":   words,
 	"internal/overlay/natport":   join(words, []string{"internal/store", "internal/store/schema", "internal/store/snapshot", "internal/task", "internal/overlay/flowstate"}),
 	"internal/overlay/wireguard": {"internal/hostnet"},
+	"internal/overlay/workload":  join(words, []string{"internal/hostnet"}),
 	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.
 	"internal/policy":       join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft", "calico/legacy", "internal/store/schema"}),
 	"internal/policy/nft":   join(words, []string{"internal/policy/calc", "internal/reconcile"}),
@@ -106,7 +107,9 @@ var may = map[string][]string{
 	// So does libvirt's hook.
 	"internal/libvirt": {"internal/cloud", "internal/terminal"},
 	"internal/cni":     {"internal/cloud", "internal/hostnet", "internal/plug", "internal/strictjson"},
-	"internal/cli": {"internal/admin", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
+	// heddle connectivity is a client of the APIs; its words are those of probes.
+	"internal/connectivity": join(words, []string{"internal/cloud"}),
+	"internal/cli": {"internal/admin", "internal/connectivity", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a

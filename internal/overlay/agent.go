@@ -19,6 +19,7 @@ import (
 	"heddle/internal/overlay/filterlog"
 	"heddle/internal/overlay/natport"
 	"heddle/internal/overlay/wireguard"
+	"heddle/internal/overlay/workload"
 	"heddle/internal/reconcile"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
@@ -297,7 +298,8 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.arrivals = newArrivals(a.net, a.attachments, a.log)
 	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, arrivals: a.arrivals, loaded: make(chan struct{}), place: a.place,
 		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, place: a.place, changed: task.NewNotice()},
-		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world), a.hostReport}}
+		traces: &traces{engine: a.engine, sim: simulate.NewSimulator(a.engine.net.world), report: a.hostReport,
+			workloads: workload.NewHost(a.net, a.log), pending: map[string]bool{}}}
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
@@ -367,6 +369,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	})
 	g.Go(func() error { return a.presence.Run(ctx) })
 	g.Go(func() error { return a.filterLogs.Run(ctx) })
+	g.Go(func() error { return a.feed.traces.workloads.Run(ctx) })
 	if a.companion != nil {
 		g.Go(func() error { return a.companion.Run(ctx) })
 	}

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"heddle/internal/hostnet"
 	"heddle/internal/reconcile"
 	"heddle/internal/store/schema"
@@ -152,8 +150,9 @@ func (x *arrivals) arrival(id string) *topology.PortArrival {
 
 func (x *arrivals) listen(id string, want standby, link hostnet.Link) error {
 	l := &listener{standby: want, index: link.Index, done: make(chan struct{})}
-	if err := x.net.Namespace().Do(func() (err error) { l.socket, err = packetSocket(link); return err }); err != nil {
-		return fmt.Errorf("interface %s: wait for its machine: %w", link.Name, err)
+	var err error
+	if l.socket, err = x.net.PacketSocket(link); err != nil {
+		return fmt.Errorf("wait for a machine: %w", err)
 	}
 	x.mu.Lock()
 	x.listeners[id] = l
@@ -172,22 +171,4 @@ func (x *arrivals) listen(id string, want standby, link hostnet.Link) error {
 func (l *listener) close() {
 	l.socket.Close()
 	<-l.done
-}
-
-// packetSocket returns a socket that receives what comes in by an interface.
-func packetSocket(link hostnet.Link) (*os.File, error) {
-	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index})
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), link.Name), nil
 }

@@ -2,7 +2,9 @@ package overlay
 
 import (
 	"fmt"
+	"sync"
 
+	"heddle/internal/overlay/workload"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
 	"heddle/internal/topology"
@@ -13,8 +15,12 @@ import (
 // traces answers trace requests with the live state of this host.
 type traces struct {
 	*engine
-	sim    *simulate.Simulator
-	report func(traffic bool) *flow.HostReport
+	sim       *simulate.Simulator
+	report    func(traffic bool) *flow.HostReport
+	workloads *workload.Host
+
+	mu      sync.Mutex
+	pending map[string]bool // requests that workloads answer later, by id
 }
 
 // changed answers a request while it exists. The simulation leaves nothing behind.
@@ -22,19 +28,46 @@ func (t *traces) changed(c *snapshot.Changed) {
 	r, ok := c.New.(*topology.TraceRequest)
 	if !ok {
 		if old, ok := c.Old.(*topology.TraceRequest); ok {
-			t.reports.Delete(schema.TraceAnswers.KeyOf(&flow.TraceAnswer{ID: old.ID, HostID: old.HostID}))
+			t.withdraw(old)
 		}
 		return
 	}
-	var answer flow.TraceAnswer
-	if r.Report {
-		answer.Report = t.report(r.Traffic)
-	} else {
-		answer = t.answer(r)
-	}
-	answer.ID, answer.HostID, answer.LiveState = r.ID, t.host, true
 	t.count.traces.Add(1)
+	switch {
+	case r.Workload != nil:
+		t.submit(r)
+	case r.Report:
+		t.publish(r, flow.TraceAnswer{Report: t.report(r.Traffic)})
+	default:
+		t.publish(r, t.answer(r))
+	}
+}
+
+func (t *traces) publish(r *topology.TraceRequest, answer flow.TraceAnswer) {
+	answer.ID, answer.HostID, answer.LiveState = r.ID, t.host, true
 	t.reports.set(schema.TraceAnswers.KeyOf(&answer), &answer)
+}
+
+// submit passes a request on to the workloads, whose answer counts while the request exists.
+func (t *traces) submit(r *topology.TraceRequest) {
+	t.mu.Lock()
+	t.pending[r.ID] = true
+	t.mu.Unlock()
+	t.workloads.Submit(r.Workload, func(answer *flow.WorkloadAnswer) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.pending[r.ID] {
+			t.publish(r, flow.TraceAnswer{Workload: answer})
+		}
+	})
+}
+
+// withdraw takes back the answer to a request that is gone.
+func (t *traces) withdraw(r *topology.TraceRequest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.pending, r.ID)
+	t.reports.Delete(schema.TraceAnswers.KeyOf(&flow.TraceAnswer{ID: r.ID, HostID: r.HostID}))
 }
 
 func (t *traces) answer(r *topology.TraceRequest) flow.TraceAnswer {

@@ -144,8 +144,8 @@ type LearnedNeighbour struct {
 	MAC       packet.MAC `json:"mac"`
 }
 
-// TraceRequest asks a host's agent to simulate a frame on a port with its live state, or to report
-// on the host; short-lived.
+// TraceRequest asks a host's agent to simulate a frame on a port with its live state, to report on
+// the host, or to probe from a temporary workload; short-lived.
 type TraceRequest struct {
 	ID     string `json:"id"`
 	HostID string `json:"hostId"`
@@ -155,4 +155,6 @@ type TraceRequest struct {
 	// Traffic has the report list all tunnels and networks; agents of earlier versions leave these
 	// out.
 	Traffic bool `json:"traffic,omitempty"`
+	// Workload is the work asked for in place of a walk; agents of earlier versions do not know it.
+	Workload *WorkloadRequest `json:"workload,omitempty"`
 }

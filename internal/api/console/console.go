@@ -1,5 +1,5 @@
 // Package console is the operators' view of a running Heddle: its status, traces through the
-// virtual network, the BGP sessions of routers, and the format of the store.
+// virtual network and probes of it, the BGP sessions of routers, and the format of the store.
 // Every call wants the role admin.
 package console
 
@@ -25,6 +25,8 @@ type Options struct {
 	Log     *slog.Logger
 	// TraceWait bounds how long the agent of a live host takes to answer; 0 = 3 s.
 	TraceWait time.Duration
+	// WorkloadWait bounds how long it takes to probe from a workload; 0 = 8 s.
+	WorkloadWait time.Duration
 	// StoreMembers returns the store's members, and Certificates those of this server, for the
 	// status. Either may be nil.
 	StoreMembers func(context.Context) ([]StoreMember, error)
@@ -34,8 +36,10 @@ type Options struct {
 // Register adds the console's routes to mux, which must be behind api.RequireToken.
 func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
+	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
 	c := &console{o}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
+	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
 	mux.HandleFunc("GET /v1/status", api.Admin(c.status))
 	mux.HandleFunc("GET /v1/traffic", api.Admin(c.traffic))
 	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))

@@ -61,7 +61,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 	w := &world{db: records.NewDB(st, rep)}
 	mux := http.NewServeMux()
 	Register(mux, Options{
-		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait,
+		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait,
 	})
 	srv := httptest.NewServer(api.RequireToken(callers{}, "", api.Routes(mux, api.NoRoute)))
 	t.Cleanup(srv.Close)
@@ -103,7 +103,12 @@ func (w *world) update(t *testing.T, f func(tx *records.Tx) error) {
 
 func (w *world) post(t *testing.T, token, body string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/traces", strings.NewReader(body))
+	return w.postTo(t, "/v1/traces", token, body)
+}
+
+func (w *world) postTo(t *testing.T, path, token, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func (c *console) askHosts(ctx context.Context, hosts []hostStatus) {
 
 func (c *console) askHost(ctx context.Context, h *hostStatus) {
 	asked := time.Now()
-	answer, err := c.ask(ctx, topology.TraceRequest{HostID: h.ID, Report: true})
+	answer, err := c.ask(ctx, topology.TraceRequest{HostID: h.ID, Report: true}, c.TraceWait)
 	if err != nil || answer == nil || answer.Report == nil {
 		c.Log.Warn("no report of a host", "host", h.Name, "err", err)
 		return

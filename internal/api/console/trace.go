@@ -106,7 +106,7 @@ func localnetEntry(snap *records.Snap, network, host string) (entry, error) {
 // it does.
 func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, frame []byte) (*flow.TraceAnswer, error) {
 	if _, alive := schema.HostStates.Peek(snap, at.host); alive {
-		answer, err := c.ask(ctx, topology.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame})
+		answer, err := c.ask(ctx, topology.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame}, c.TraceWait)
 		if err != nil || answer != nil {
 			return answer, err
 		}
@@ -116,10 +116,10 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, fram
 }
 
 // ask leaves a request to an agent in the store, under a lease, and waits for the answer; nil when
-// none came. The request lacks its ID.
-func (c *console) ask(ctx context.Context, request topology.TraceRequest) (*flow.TraceAnswer, error) {
+// none came in time. The request lacks its ID.
+func (c *console) ask(ctx context.Context, request topology.TraceRequest, timeout time.Duration) (*flow.TraceAnswer, error) {
 	st := c.DB.Store()
-	lease, err := st.Grant(ctx, c.TraceWait+5*time.Second)
+	lease, err := st.Grant(ctx, timeout+5*time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (c *console) ask(ctx context.Context, request topology.TraceRequest) (*flow
 	if err != nil {
 		return nil, err
 	}
-	wait, cancel := context.WithTimeout(ctx, c.TraceWait)
+	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	changes, _ := st.Watch(wait, from, schema.TraceAnswers.Key(request.HostID+"/"+request.ID))
 	_, err = c.DB.Update(ctx, func(tx *records.Tx) error {

@@ -35,7 +35,7 @@ func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
 	if state, alive := schema.HostStates.Peek(snap, h.ID); !alive || !slices.Contains(state.Roles, "overlay") {
 		return api.Errorf(http.StatusConflict, "host %s has no overlay agent that is alive, which alone knows its traffic: start it there", h.Name)
 	}
-	answer, err := c.ask(r.Context(), topology.TraceRequest{HostID: h.ID, Report: true, Traffic: true})
+	answer, err := c.ask(r.Context(), topology.TraceRequest{HostID: h.ID, Report: true, Traffic: true}, c.TraceWait)
 	if err != nil {
 		return err
 	}

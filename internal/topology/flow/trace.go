@@ -18,6 +18,8 @@ type TraceAnswer struct {
 	Error string               `json:"error,omitempty"` // the request could not be answered, in words
 	// Report is the answer in place of a walk, if the request asked for it.
 	Report *HostReport `json:"report,omitempty"`
+	// Workload likewise.
+	Workload *WorkloadAnswer `json:"workload,omitempty"`
 }
 
 // TraceOutput is a port that gets the frame.

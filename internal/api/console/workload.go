@@ -1,0 +1,81 @@
+package console
+
+import (
+	"net/http"
+	"net/netip"
+
+	"heddle/internal/api"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// workloadRequest is the body of POST /v1/workloads: what a temporary workload on a port's host
+// should do.
+type workloadRequest struct {
+	Port   string           `json:"port"` // its id
+	Remove bool             `json:"remove"`
+	Probes []topology.Probe `json:"probes"`
+}
+
+// workload has the agent of a port's host work on a request, and answers with what it answers.
+func (c *console) workload(w http.ResponseWriter, r *http.Request) error {
+	var req workloadRequest
+	if err := api.ReadJSON(r, &req); err != nil {
+		return err
+	}
+	snap, err := c.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	port, err := schema.Ports.Get(snap, req.Port)
+	if err != nil {
+		return notFound(err, "port", req.Port)
+	}
+	if port.DeviceOwner != topology.WorkloadOwner {
+		return api.Errorf(http.StatusConflict, "port %s has the device_owner %q: temporary workloads have ports with %q alone", port.ID, port.DeviceOwner, topology.WorkloadOwner)
+	}
+	work, err := newWorkloadRequest(snap, port, &req)
+	if err != nil {
+		return err
+	}
+	host, ok := schema.Hosts.Peek(snap, port.BoundHostID)
+	if !ok {
+		return api.Errorf(http.StatusConflict, "port %s is bound to no host that has joined", port.ID)
+	}
+	state, alive := schema.HostStates.Peek(snap, host.ID)
+	if !alive {
+		return api.Errorf(http.StatusConflict, "host %s is down", host.Name)
+	}
+	answer, err := c.ask(r.Context(), topology.TraceRequest{HostID: host.ID, Workload: work}, c.WorkloadWait)
+	switch {
+	case err != nil:
+		return err
+	case answer == nil:
+		return api.Errorf(http.StatusGatewayTimeout, "the agent of host %s did not answer within %s", host.Name, c.WorkloadWait)
+	case answer.Workload == nil:
+		return api.Errorf(http.StatusNotImplemented, "the agent of host %s is of version %s, which has no temporary workloads: upgrade it", host.Name, state.Version)
+	}
+	api.WriteJSON(w, http.StatusOK, answer.Workload)
+	return nil
+}
+
+// newWorkloadRequest returns the request to the agent of the port's host.
+func newWorkloadRequest(snap *records.Snap, port *neutron.Port, req *workloadRequest) (*topology.WorkloadRequest, error) {
+	network, err := schema.Networks.Get(snap, port.NetworkID)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range port.FixedIPs {
+		subnet, err := schema.Subnets.Get(snap, f.SubnetID)
+		if err != nil {
+			return nil, err
+		}
+		if f.IPAddress.Is4() {
+			return &topology.WorkloadRequest{PortID: port.ID, Interface: port.InterfaceName, MAC: port.MACAddress,
+				Address: netip.PrefixFrom(f.IPAddress, subnet.CIDR.Bits()), MTU: network.MTU, Remove: req.Remove, Probes: req.Probes}, nil
+		}
+	}
+	return nil, api.Errorf(http.StatusConflict, "port %s has no IPv4 address", port.ID)
+}
