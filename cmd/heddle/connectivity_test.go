@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -192,6 +193,12 @@ func (s *connectivitySite) testWell(t *testing.T) {
 		t.Errorf("%d legs are ok, want 20:\n%s", n, text)
 	}
 	s.isClean(t)
+	text, _ = output(t, s.h1.ns, "doctor", "--peer", s.h2.ip)
+	for _, line := range []string{"packets of 1500 bytes to 192.0.2.12", "UDP 6677 to 192.0.2.12", "other programs at interfaces"} {
+		if !regexp.MustCompile(`(?m)^ok +` + line).MatchString(text) {
+			t.Errorf("beside two agents the doctor finds fault with %q:\n%s", line, text)
+		}
+	}
 }
 
 // testFirewall drops what one of the hosts sends to the other.

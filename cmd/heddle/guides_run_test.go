@@ -150,8 +150,9 @@ var guides = map[string]guide{
 		after:    append(slices.Clone(install), "install.md#A network with two workloads"),
 		machines: []machineAt{{"cloud", 1}},
 		blocks: map[string]blockStep{
-			"openstack port show vm1 -c status -c binding_host_id -c binding_vif_type": {change: map[string]string{"PORT-ID": "$(openstack port show vm1 -f value -c id)"}},
-			"install -m 755 heddle.new /usr/local/bin/heddle":                          {first: "cp bin/heddle heddle.new"},
+			"heddle status                        # first what is wrong, then servers, store, certificates, ports and hosts": {change: map[string]string{"--host h1": "--host cloud"}},
+			"openstack port show vm1 -c status -c binding_host_id -c binding_vif_type":                                       {change: map[string]string{"PORT-ID": "$(openstack port show vm1 -f value -c id)"}},
+			"install -m 755 heddle.new /usr/local/bin/heddle":                                                                {first: "cp bin/heddle heddle.new"},
 			"systemctl stop heddle": {notRun: "scripts/package follows it, under a real systemd"},
 			"heddle doctor --config /etc/heddle/heddle.yaml --peer 192.0.2.12": {change: map[string]string{"192.0.2.12": "192.0.2.1"}},
 			`curl -f -X PUT -H "X-Auth-Token: $(openstack token issue -f value -c id)" -d '{"quota": {"port": 1000}}' https://cloud.example:9696/v2.0/quotas/PROJECT-ID`: {

@@ -177,5 +177,5 @@ func doctorChecks(server cli.Server, agent cli.Agent) []cli.Check {
 	}, diskCheck(server), spaceCheck(server), {
 		Name: "records of filters' logs", For: "agent --log-dir", Fix: "make room on the disk of " + records + ", or name another directory with --log-dir",
 		Run: func(context.Context) error { return filterlog.CheckDir(records) },
-	}}, certificateChecks(server, agent), physicalChecks(agent.Physical), xenChecks(), []cli.Check{clockCheck(agent.State)})
+	}}, certificateChecks(server, agent), physicalChecks(agent.Physical), interfaceChecks(), xenChecks(), []cli.Check{clockCheck(agent.State)})
 }

@@ -78,7 +78,7 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 	ofSections(f, "physical", "agent")
 	f.StringVar(&agent.LogDir, "log-dir", "", "`directory` of heddle agent's logs of security groups and firewalls; default that of the agent")
 	ofSections(f, "log-dir", "agent")
-	peers := f.StringSlice("peer", nil, "tunnel `addresses` of other hosts to send the largest packets to, joined by commas")
+	peers := f.StringSlice("peer", nil, "tunnel `addresses` of other hosts to send the largest packets and datagrams to, joined by commas")
 	mtu := f.Int("underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`, as heddle serve has it")
 	ofServer(f, "underlay-mtu")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -90,9 +90,9 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--underlay-mtu %d: want %d to %d", *mtu, leastMTU, mostMTU)}
 		}
 		all := slices.Concat(machineChecks(), kernelFiles("/").checks(),
-			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), syncCheck(server.Data)}, checks(server, agent))
+			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), syncCheck(server.Data), ownNameCheck()}, checks(server, agent))
 		for _, peer := range *peers {
-			all = append(all, pathCheck(peer, *mtu))
+			all = append(all, pathCheck(peer, *mtu), udpCheck(peer))
 		}
 		return diagnose(cmd, *format, all)
 	}

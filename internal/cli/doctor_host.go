@@ -47,9 +47,9 @@ func (root kernelFiles) checks() []Check {
 		Run: func(context.Context) error { return root.checkConnections() },
 	}, {
 		Name: "other network agents", For: "overlay, policy", Optional: true,
-		Fix: "stop and remove the other agent, then its interfaces and rules, or reboot: two agents undo each other's work",
+		Fix: "stop and remove the other agent, then its interfaces, namespaces and rules, or reboot: two agents undo each other's work",
 		Run: func(context.Context) error { return root.findOthers() },
-	}}
+	}, root.denialsCheck()}
 }
 
 // refuse returns an error if a file has a value.
@@ -81,28 +81,40 @@ func (root kernelFiles) checkConnections() error {
 	return nil
 }
 
-// others has the beginnings of the names of interfaces that other network agents make.
-var others = map[string]string{
-	"br-int": "Neutron's or OVN's Open vSwitch agent", "brq": "Neutron's Linux bridge agent", "qbr": "Neutron's hybrid firewall",
-	"qvo": "Neutron's hybrid firewall", "genev_sys": "OVN", "vxlan.calico": "Calico's Felix", "cilium_": "Cilium", "flannel.": "Flannel",
+// leftover is a directory of the names that other network agents make, with their beginnings.
+type leftover struct {
+	kind, dir string
+	owners    map[string]string // by beginning
+}
+
+var leftovers = []leftover{
+	{"interface", "sys/class/net", map[string]string{
+		"br-int": "Neutron's or OVN's Open vSwitch agent", "br-tun": "Neutron's Open vSwitch agent", "brq": "Neutron's Linux bridge agent", "qbr": "Neutron's hybrid firewall",
+		"qvo": "Neutron's hybrid firewall", "genev_sys": "OVN", "vxlan.calico": "Calico's Felix", "cilium_": "Cilium", "flannel.": "Flannel", "weave": "Weave Net",
+	}},
+	{"network namespace", "run/netns", map[string]string{
+		"qdhcp-": "Neutron's DHCP agent", "qrouter-": "Neutron's L3 agent", "snat-": "Neutron's L3 agent", "fip-": "Neutron's L3 agent", "qlbaas-": "Neutron's LBaaS agent", "ovnmeta-": "OVN's metadata agent",
+	}},
 }
 
 func (root kernelFiles) findOthers() error {
-	entries, err := os.ReadDir(filepath.Join(string(root), "sys/class/net"))
-	if err != nil {
-		return err
-	}
 	var found []string
-	for _, e := range entries {
-		for beginning, agent := range others {
-			if strings.HasPrefix(e.Name(), beginning) {
-				found = append(found, e.Name()+" of "+agent)
+	for _, l := range leftovers {
+		entries, err := os.ReadDir(filepath.Join(string(root), l.dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			for beginning, agent := range l.owners {
+				if strings.HasPrefix(e.Name(), beginning) {
+					found = append(found, fmt.Sprintf("%s %s of %s", l.kind, e.Name(), agent))
+				}
 			}
 		}
 	}
 	if len(found) > 0 {
 		slices.Sort(found)
-		return errors.New("interfaces of other agents: " + strings.Join(found, ", "))
+		return errors.New(strings.Join(found, ", "))
 	}
 	return nil
 }
@@ -209,7 +221,7 @@ func judgeSyncs(took []time.Duration) error {
 func pathCheck(peer string, mtu int) Check {
 	return Check{
 		Name: "packets of " + strconv.Itoa(mtu) + " bytes to " + peer, For: "overlay: tunnels",
-		Fix: "raise the MTU on the way, or lower --underlay-mtu of the servers; a firewall on the way must let ICMP and UDP 6677 pass",
+		Fix: "raise the MTU on the way, or lower --underlay-mtu of the servers; a firewall on the way must let ICMP pass",
 		Run: func(ctx context.Context) error {
 			address, err := netip.ParseAddr(peer)
 			if err != nil || !address.Is4() {

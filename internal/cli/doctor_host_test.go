@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
+	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,23 +52,38 @@ func TestKernelChecks(t *testing.T) {
 	}
 	set := func(path, text string) { put(t, filepath.Join(root, path), text+"\n", 0o644) }
 	set("sys/class/net/eth0", "")
-	want("", "", "", "")
+	want("", "", "", "", "")
 	set("proc/sys/net/ipv4/conf/all/rp_filter", "1")
 	set("proc/sys/net/bridge/bridge-nf-call-iptables", "1")
 	set("proc/sys/net/netfilter/nf_conntrack_count", "80")
 	set("proc/sys/net/netfilter/nf_conntrack_max", "100")
 	set("sys/class/net/br-int", "")
 	set("sys/class/net/cilium_host", "")
-	want("rp_filter is 1: strict", "bridge-nf-call-iptables is 1", "80 of 100 connections", "br-int of Neutron's or OVN's Open vSwitch agent, cilium_host of Cilium")
+	set("run/netns/qrouter-1", "")
+	set("run/netns/web", "")
+	set("var/log/kern.log", denied(`apparmor="DENIED" operation="open" profile="/usr/sbin/dnsmasq" name="/var/lib/heddle-agent/x" pid=7 comm="dnsmasq"`))
+	set("var/log/audit/audit.log", denied(`type=AVC msg=audit(1:2): avc:  denied  { write } for  pid=9 comm="heddle" name="bpf" scontext=system_u`))
+	want("rp_filter is 1: strict", "bridge-nf-call-iptables is 1", "80 of 100 connections",
+		"interface br-int of Neutron's or OVN's Open vSwitch agent, interface cilium_host of Cilium, network namespace qrouter-1 of Neutron's L3 agent",
+		`2 denials, at last /var/log/audit/audit.log: type=AVC`)
 	set("proc/sys/net/ipv4/conf/all/rp_filter", "2")
 	set("proc/sys/net/bridge/bridge-nf-call-iptables", "0")
 	set("proc/sys/net/netfilter/nf_conntrack_count", "79")
 	if err := os.RemoveAll(filepath.Join(root, "sys/class/net/br-int")); err != nil {
 		t.Fatal(err)
 	}
-	want("", "", "", "cilium_host")
+	set("var/log/kern.log", denied(""))
+	if err := os.Remove(filepath.Join(root, "var/log/audit/audit.log")); err != nil {
+		t.Fatal(err)
+	}
+	want("", "", "", "cilium_host", "")
 	set("proc/sys/net/netfilter/nf_conntrack_count", "many")
 	wantFinding(t, all[2], "many")
+}
+
+// denied is a log with a denial to another program, and a line.
+func denied(line string) string {
+	return `audit: avc:  denied  { read } for  pid=3 comm="nginx"` + "\n" + line + "\nheddle: permission denied"
 }
 
 // TestSecretsCheck: files of keys and passwords that others can read, or that are not the owner's.
@@ -138,4 +156,69 @@ func TestPathCheck(t *testing.T) {
 		t.Errorf("larger than the way: %v", err)
 	}
 	wantFinding(t, pathCheck("h2", 1500), `--peer "h2": want the IPv4 address`)
+}
+
+// TestUDPCheck: a host that refuses datagrams is found, and so is a firewall on this one; one that
+// drops them as an agent does is none.
+func TestUDPCheck(t *testing.T) {
+	t.Parallel()
+	lab := netlab.ForTest(t)
+	here, there := lab.MustNamespace(t, "here"), lab.MustNamespace(t, "there")
+	lab.MustVeth(t, here, "eth0", there, "eth0")
+	here.MustIP(t, "addr add 192.0.2.1/24 dev eth0")
+	there.MustIP(t, "addr add 192.0.2.2/24 dev eth0")
+	look := func(words string) {
+		t.Helper()
+		_ = here.Do(func() error {
+			wantFinding(t, udpCheck("192.0.2.2"), words)
+			return nil
+		})
+	}
+	look("refused: no agent runs there")
+	rules := func(ns *netlab.Namespace, text string) {
+		t.Helper()
+		if out, err := ns.Output(t.Context(), "nft", text); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	rules(there, "add table inet f; add chain inet f in { type filter hook input priority 0; }; add rule inet f in udp dport 6677 drop")
+	look("")
+	rules(here, "add table inet f; add chain inet f out { type filter hook output priority 0; }; add rule inet f out udp dport 6677 drop")
+	look("a firewall on this host or on the way rejects it")
+	wantFinding(t, udpCheck("h2"), "")
+}
+
+// TestNameCheck asks a real DNS server.
+func TestNameCheck(t *testing.T) {
+	t.Parallel()
+	ns := netlab.ForTest(t).MustNamespace(t, "dns")
+	dns := exec.Command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--local=/in-addr.arpa/", "--pid-file=", "--user=root", "--bind-interfaces", "--listen-address=127.0.0.1",
+		"--host-record=good.example,192.0.2.1", "--address=/lost.example/192.0.2.2", "--address=/other.example/192.0.2.3", "--ptr-record=3.2.0.192.in-addr.arpa,elsewhere.example")
+	if err := ns.Start(dns); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dns.Process.Kill(); _ = dns.Wait() })
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (c net.Conn, err error) {
+		err = ns.Do(func() error {
+			c, err = new(net.Dialer).DialContext(ctx, network, "127.0.0.1:53")
+			return err
+		})
+		return c, err
+	}}
+	named := func(name string) Check { return nameCheck(r, func() (string, error) { return name, nil }) }
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := netlab.Until(ctx, "dnsmasq to answer", func() (bool, error) {
+		_, err := r.LookupHost(ctx, "good.example")
+		return err == nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, named("good.example"), "")
+	wantFinding(t, named("nowhere.example"), "nowhere.example has no address")
+	wantFinding(t, named("lost.example"), "no address of lost.example leads back to it: 192.0.2.2 has no name")
+	wantFinding(t, named("other.example"), "192.0.2.3 has elsewhere.example.")
+	if !isSameHost("H1.example.", "h1") || isSameHost("h10.example", "h1") {
+		t.Error("names with and without a domain are compared wrongly")
+	}
 }

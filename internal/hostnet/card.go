@@ -42,27 +42,41 @@ type ethtoolCommand struct {
 	_                               [2]uint32
 }
 
-// ethtoolRequest is struct ifreq with a pointer.
+// ethtoolRequest is struct ifreq with a pointer to a command of ethtool.
 type ethtoolRequest struct {
 	Name    [unix.IFNAMSIZ]byte
-	Command *ethtoolCommand
+	Command unsafe.Pointer
 	_       [16]byte
 }
 
-// Speeds returns what the drivers of these links report; those that do not are left out.
-func (l *Linux) Speeds(names ...string) (map[string]Speed, error) {
-	all := map[string]Speed{}
-	err := l.namespace.Do(func() error {
+// ethtool asks the driver of a link. It reports whether the driver has answered.
+func ethtool(socket int, name string, command unsafe.Pointer) bool {
+	r := ethtoolRequest{Command: command}
+	copy(r.Name[:unix.IFNAMSIZ-1], name)
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&r)))
+	return e == 0
+}
+
+// withSocket calls f with a socket of the namespace, for ioctl.
+func (l *Linux) withSocket(f func(socket int)) error {
+	return l.namespace.Do(func() error {
 		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(s)
+		f(s)
+		return nil
+	})
+}
+
+// Speeds returns what the drivers of these links report; those that do not are left out.
+func (l *Linux) Speeds(names ...string) (map[string]Speed, error) {
+	all := map[string]Speed{}
+	err := l.withSocket(func(socket int) {
 		for _, name := range names {
 			c := &ethtoolCommand{Command: unix.ETHTOOL_GSET}
-			r := ethtoolRequest{Command: c}
-			copy(r.Name[:unix.IFNAMSIZ-1], name)
-			if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&r))); e != 0 {
+			if !ethtool(socket, name, unsafe.Pointer(c)) {
 				continue
 			}
 			speed := uint32(c.SpeedHigh)<<16 | uint32(c.SpeedLow)
@@ -71,7 +85,43 @@ func (l *Linux) Speeds(names ...string) (map[string]Speed, error) {
 			}
 			all[name] = Speed{int(speed), c.Duplex == 1}
 		}
-		return nil
 	})
 	return all, wrap(err, "speed of links")
+}
+
+// mostFeatures bounds the features that a kernel knows; there are 64 in Linux 6.12.
+const mostFeatures = 256
+
+// featureNames is struct ethtool_gstrings, as ETHTOOL_GSTRINGS fills it with ETH_SS_FEATURES.
+type featureNames struct {
+	Command, Set, Length uint32
+	Names                [mostFeatures][32]byte
+}
+
+// featureStates is struct ethtool_gfeatures. A feature is a bit of a block.
+type featureStates struct {
+	Command, Size uint32
+	Blocks        [mostFeatures / 32]struct{ Available, Requested, Active, NeverChanged uint32 }
+}
+
+// Offloads returns the driver of a link, and the features of it that are on, as `ethtool -i` and
+// `ethtool -k` name them; "" and none if it does not say.
+func (l *Linux) Offloads(name string) (driver string, on map[string]bool, err error) {
+	const featureSet = 4 // ETH_SS_FEATURES
+	on = map[string]bool{}
+	err = l.withSocket(func(socket int) {
+		names := &featureNames{Command: unix.ETHTOOL_GSTRINGS, Set: featureSet} // some kernels take another length than their own for a mistake
+		states := &featureStates{Command: unix.ETHTOOL_GFEATURES, Size: mostFeatures / 32}
+		info, err := unix.IoctlGetEthtoolDrvinfo(socket, name)
+		if err != nil || !ethtool(socket, name, unsafe.Pointer(names)) || !ethtool(socket, name, unsafe.Pointer(states)) {
+			return
+		}
+		driver = unix.ByteSliceToString(info.Driver[:])
+		for i := range min(names.Length, mostFeatures) {
+			if states.Blocks[i/32].Active&(1<<(i%32)) != 0 {
+				on[unix.ByteSliceToString(names.Names[i][:])] = true
+			}
+		}
+	})
+	return driver, on, wrap(err, "offloads of link %s", name)
 }

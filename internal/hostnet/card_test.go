@@ -48,4 +48,11 @@ func TestCard(t *testing.T) {
 	if diff := cmp.Diff(map[string]Speed{"eth0": {10000, true}}, speeds); err != nil || diff != "" { // what a veth says
 		t.Errorf("%v\n%s", err, diff)
 	}
+	driver, on, err := n.Offloads("eth0")
+	if driver != "veth" || !on["tx-udp_tnl-segmentation"] || on["no-such-feature"] || err != nil {
+		t.Errorf("driver %q with %v, %v", driver, on, err)
+	}
+	if driver, on, err := n.Offloads("none"); driver != "" || len(on) > 0 || err != nil {
+		t.Errorf("of no link: driver %q with %v, %v", driver, on, err)
+	}
 }

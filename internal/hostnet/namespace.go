@@ -21,9 +21,10 @@ type Namespace struct {
 	name   string
 }
 
-// CurrentNamespace opens the namespace of this process.
+// CurrentNamespace opens the namespace of the calling thread: within [Namespace.Do] that one, else
+// this process's. The process's main thread may be one that was given up in another namespace.
 func CurrentNamespace() (*Namespace, error) {
-	h, err := netns.GetFromPath("/proc/self/ns/net")
+	h, err := netns.GetFromPath("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("network namespace of this process: %w", err)
 	}

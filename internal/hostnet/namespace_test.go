@@ -51,3 +51,32 @@ func TestFakeLosesEvents(t *testing.T) {
 		t.Errorf("got %+v, want Lost", e)
 	}
 }
+
+// TestCurrentNamespace: it is that of the calling thread, whatever the main thread is used for.
+func TestCurrentNamespace(t *testing.T) {
+	t.Parallel()
+	ns, err := NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	compare := func(where string, want bool) {
+		t.Helper()
+		now, err := CurrentNamespace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer now.Close()
+		if same, err := now.Same(ns); same != want || err != nil {
+			t.Errorf("%s: in the new namespace: %t, %v; want %t", where, same, err, want)
+		}
+	}
+	compare("outside", false)
+	if err := ns.Do(func() error {
+		compare("inside", true)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	compare("after it", false)
+}
