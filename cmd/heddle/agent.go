@@ -196,12 +196,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	var tasks []task.Task
 	if _, err := hosts.Load(dir); err == nil {
 		renewal := hosts.NewRenewal(dir, log.With("part", "certificate"))
-		moved := func(endpoints []string, authority bool) {
-			if opening.setEndpoints(endpoints); authority {
-				a.startOver() // connections know the authorities that there were when the store was opened
-			}
-		}
-		tasks = append(tasks, renewal, hosts.NewLocator(dir, opening.store, moved, log.With("part", "addresses")))
+		tasks = append(tasks, renewal, hosts.NewLocator(dir, opening.store, opening.setEndpoints, renewal.Look, log.With("part", "addresses")))
 		a.problems = append(a.problems, renewal.Refused)
 	}
 	probe := newStoreProbe(opening.store, log, a.metrics)

@@ -27,6 +27,8 @@ type certificateFiles map[string]string
 const (
 	certificateLeft     = 14 * 24 * time.Hour
 	hostCertificateLeft = 2 * 24 * time.Hour
+	// What an authority has signed ends with it.
+	authorityLeft = 180 * 24 * time.Hour
 )
 
 // serverCertificates returns the files of a server. Those of the embedded store are there once it
@@ -84,6 +86,8 @@ func (f certificateFiles) checks(part string) (all []cli.Check) {
 		switch name {
 		case "host":
 			left, fix = hostCertificateLeft, "let the agent reach the operators' API, by which it renews its certificate; after 30 days without one it has to join again"
+		case "hosts-authority", "store-authority":
+			left, fix = authorityLeft, "exchange the authority: heddle ca rotate, or as docs/guides/authority.md says for files of your own"
 		case "store":
 			fix = "start heddle serve, which renews it"
 		}

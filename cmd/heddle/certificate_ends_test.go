@@ -43,6 +43,7 @@ func TestCertificateEnds(t *testing.T) {
 	}{
 		{"late", "api", late, now.Add(300 * 24 * time.Hour), ""},
 		{"chain", "api", key + late + early, now.Add(13 * 24 * time.Hour), "chain ends on " + now.Add(13*24*time.Hour).UTC().Format(time.RFC3339)},
+		{"authority", "hosts-authority", selfSigned(t, now.Add(170*24*time.Hour)), now.Add(170 * 24 * time.Hour), "authority ends on"},
 		{"renewed by its host", "host", early, now.Add(13 * 24 * time.Hour), ""},
 		{"ended", "host", selfSigned(t, now.Add(-time.Hour)), now.Add(-time.Hour), "ended ends on"},
 		{"key alone", "api", key, time.Time{}, "no certificate in PEM found"},

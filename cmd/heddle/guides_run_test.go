@@ -169,6 +169,9 @@ var guides = map[string]guide{
 		"heddle upgrade status":                           {until: "programs must know format", then: "heddle upgrade status | grep 'agent .*cloud.* ok'"},
 		"heddle: format 2 cannot be used yet: agent on h1 (v0.1.0) reads format 1 and writes 1; upgrade or stop them first": {notRun: "what the command says"},
 	}},
+	"authority.md": {after: append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join"), machines: []machineAt{{"cloud", 1}, {"h1", 11}}, blocks: map[string]blockStep{
+		"heddle ca rotate": {then: "heddle ca status | grep -v h1.*former; until heddle host list | grep 'h1 .* up '; do sleep 0.2; done"},
+	}},
 	"cluster.md": {
 		after:    append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join"),
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"s2", 2}, {"s3", 3}},

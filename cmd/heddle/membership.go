@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"log/slog"
 	"net"
 	"os"
@@ -57,19 +59,43 @@ func newMembership(st store.Store, name, role string, reach func() schema.Reach,
 // reach returns how hosts reach this server and its store; nothing if no host can join by it.
 func (s *server) reach() schema.Reach {
 	c, o := s.config, s.hosts
-	if len(o.CA) == 0 {
+	if o.CA == nil {
 		return schema.Reach{}
 	}
 	scheme := "http://"
-	r := schema.Reach{Pin: o.Pin(), StoreURLs: c.etcd.urls(), StoreCA: string(o.CA)}
+	r := schema.Reach{Pin: o.Pin(), StoreURLs: c.etcd.urls(), StoreCA: string(o.CA())}
 	if r.Pin != "" {
 		scheme = "https://"
 	}
 	r.URLs = c.reachableURLs(scheme, c.operator)
 	if len(r.StoreURLs) == 0 {
 		r.StoreURLs = c.reachableURLs("https://", c.agents)
+		r.Trust = s.trust()
 	}
+	r.HostSigner = s.store.Authority().KeyID()
 	return r
+}
+
+// trust returns this server's part in a rotation of the embedded store's authority.
+func (s *server) trust() *schema.Trust {
+	a := s.store.Authority()
+	t := &schema.Trust{Authorities: a.TrustedFingerprints(), Peers: s.store.PeersTrust()}
+	file, _ := backend.ServerCertificate(s.config.data)
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return t
+	}
+	block, _ := pem.Decode(raw)
+	if block == nil {
+		return t
+	}
+	if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+		t.Until = cert.NotAfter.UTC()
+		if presented := s.config.tlsCert != "" || s.hosts.Pin() == a.Fingerprint(); presented && a.Signed(cert) {
+			t.SignedBy = a.Fingerprint() // and the API, which reads the files now and then, presents it
+		}
+	}
+	return t
 }
 
 // reachableURLs returns the URLs of a listen address for other machines: by the public name, and by

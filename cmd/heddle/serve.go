@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"heddle/internal/api"
+	"heddle/internal/api/authority"
 	"heddle/internal/api/console"
 	"heddle/internal/api/hosts"
 	"heddle/internal/api/identity"
@@ -434,22 +435,36 @@ func (s *server) addOperator() error {
 		o.Servers = []string{e.URL}
 	}
 	var err error
-	if o.CA, err = c.storeCA(s.store.Authority()); err != nil {
-		return err
-	}
-	if a := s.store.Authority(); a != nil {
-		o.HostsCA = a.PEM()
+	if s.store.Authority() != nil {
+		if o.CA, err = c.storeCA(s.store.Authority); err != nil {
+			return err
+		}
+		o.HostsCA = func() []byte { return s.store.Authority().PEM() }
+		o.Signer = s.store.Authority
 	}
 	s.hosts = o
-	if len(o.CA) > 0 {
+	if o.CA != nil {
 		s.tasks = append(s.tasks, hosts.NewUpkeep(o))
 	}
 	hosts.Register(open, guarded, o)
 	servers.Register(open, guarded, s.clusterOptions())
+	s.addAuthority(guarded)
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()
 	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: withTimeout(open), CertFile: cert, KeyFile: key})
 	return err
+}
+
+// addAuthority adds the API and the task that exchange the embedded store's authority.
+func (s *server) addAuthority(guarded *http.ServeMux) {
+	o := authority.Options{DB: s.db, Log: s.log.With("part", "authority")}
+	if s.store.Authority() != nil {
+		o.Store, o.Given = s.store, len(s.config.etcd.Endpoints) > 0
+	}
+	if o.Store != nil && !o.Given {
+		s.tasks = append(s.tasks, authority.NewKeeper(o))
+	}
+	authority.Register(guarded, o)
 }
 
 // addServer adds the server of an API. o lacks what all of them share.
@@ -493,7 +508,7 @@ func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*backend
 	if c.etcdListen != "" && (c.agents != "" || len(c.etcd.Endpoints) > 0) {
 		return nil, usagef("--etcd-listen is for an embedded store without --agents-listen: programs reach a cluster by its own endpoints, and a store that other hosts use by TLS")
 	}
-	authority, err := c.hostsAuthority()
+	hostsAuthority, err := c.hostsAuthority()
 	if err != nil {
 		return nil, err
 	}
@@ -502,27 +517,24 @@ func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*backend
 	} else if err != nil {
 		return nil, err
 	}
-	st, err := c.etcd.open(ctx, embedded, authority, log)
+	st, err := c.etcd.open(ctx, embedded, hostsAuthority, log)
 	if err != nil || st == nil {
 		return nil, err
 	}
 	return st, c.joinedCluster(log)
 }
 
-// storeCA returns the authority (PEM) by which joining hosts verify the store's servers: the
-// cluster's own, which may differ from the hosts'. It is nil if no authority signs for hosts.
-func (c *serveConfig) storeCA(hosts *backend.Authority) ([]byte, error) {
-	if hosts == nil {
-		return nil, nil
-	}
+// storeCA returns the authorities (PEM) by which joining hosts verify the store's servers: the
+// cluster's own, which may differ from the hosts'.
+func (c *serveConfig) storeCA(hosts func() *backend.Authority) (func() []byte, error) {
 	if c.etcd.CAFile == "" {
-		return hosts.PEM(), nil
+		return func() []byte { return hosts().PEM() }, nil
 	}
 	pem, err := os.ReadFile(c.etcd.CAFile)
 	if err != nil {
 		return nil, usagef("--etcd-ca: %w", err)
 	}
-	return pem, nil
+	return func() []byte { return pem }, nil
 }
 
 // hostsAuthority returns the authority for the certificates of hosts that join over a cluster, or

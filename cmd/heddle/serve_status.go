@@ -36,21 +36,25 @@ func (s *server) storeMembers(ctx context.Context) ([]console.StoreMember, error
 // can be read.
 func (s *server) certificates() (all []console.Certificate) {
 	c := s.config
-	add := func(name, file string, renewed bool) {
+	add := func(file string, one console.Certificate) {
 		if end, err := certificateEnd(file); err == nil {
-			all = append(all, console.Certificate{Name: name, End: end, Renewed: renewed})
+			one.End = end
+			all = append(all, one)
 		}
 	}
 	if c.tlsCert != "" {
-		add("the APIs ("+c.tlsCert+")", c.tlsCert, false)
+		add(c.tlsCert, console.Certificate{Name: "the APIs (" + c.tlsCert + ")"})
 	}
 	if c.agents != "" {
 		own, _ := backend.ServerCertificate(c.data)
-		add("the store's server", own, true)
-		add("the store's authority", backend.AuthorityFile(c.data), false)
+		add(own, console.Certificate{Name: "the store's server", Renewed: true})
+		add(backend.AuthorityFile(c.data), console.Certificate{Name: "the store's authority", Authority: true})
 	}
 	if c.etcd.CertFile != "" {
-		add("this server towards the store ("+c.etcd.CertFile+")", c.etcd.CertFile, false)
+		add(c.etcd.CertFile, console.Certificate{Name: "this server towards the store (" + c.etcd.CertFile + ")"})
+	}
+	if c.hostsCACert != "" {
+		add(c.hostsCACert, console.Certificate{Name: "the authority of hosts (" + c.hostsCACert + ")", Authority: true})
 	}
 	return all
 }

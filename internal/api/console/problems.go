@@ -14,6 +14,8 @@ const (
 	mostAhead      = 2 * time.Second // of a host's clock
 	tableFull      = 80              // percent
 	renewedEarlier = 14 * 24 * time.Hour
+	// exchangedEarlier is the time before its end at which an authority should be exchanged.
+	exchangedEarlier = 365 * 24 * time.Hour
 	// hostRenewal is the time before the end of a host's certificate, of seven days unless
 	// configured, at which it has not been renewed when it should have been: at half of its life.
 	hostRenewal = 6 * time.Hour
@@ -39,6 +41,8 @@ func (v *statusView) findProblems(now time.Time) []problem {
 		switch left := c.End.Sub(now); {
 		case left <= 0:
 			add("replace it: docs/guides/tls.md", "certificate: %s ended on %s", c.Name, c.End.Format(time.DateOnly))
+		case c.Authority && left < exchangedEarlier:
+			add("heddle ca rotate: docs/guides/authority.md", "certificate: %s ends on %s, and what it has signed with it", c.Name, c.End.Format(time.DateOnly))
 		case left < renewedEarlier:
 			add("replace it: docs/guides/tls.md; of Heddle's own the server's log says why they are not renewed", "certificate: %s ends on %s", c.Name, c.End.Format(time.DateOnly))
 		}

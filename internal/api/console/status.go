@@ -33,6 +33,8 @@ type Certificate struct {
 	End  time.Time `json:"end"`
 	// Renewed: Heddle renews it by itself.
 	Renewed bool `json:"renewed"`
+	// Authority: it signs others, which end with it, and is to be exchanged early.
+	Authority bool `json:"authority"`
 }
 
 // statusView is the status of all of Heddle: Problems first.

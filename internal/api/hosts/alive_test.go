@@ -133,7 +133,7 @@ func TestHostComesAliveDuringJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.reportAlive(first.HostID)
-	_, err = w.db.Update(t.Context(), func(tx *records.Tx) error { return s.useUp(tx, hash, ask, a, w.clock().Add(time.Hour)) })
+	_, err = w.db.Update(t.Context(), func(tx *records.Tx) error { return s.useUp(tx, hash, ask, a, issued{until: w.clock().Add(time.Hour)}) })
 	if err == nil || !strings.Contains(err.Error(), "Host h1 is alive") {
 		t.Errorf("the commit of the join: %v", err)
 	}
@@ -184,7 +184,7 @@ func TestUpkeepEntersKeys(t *testing.T) {
 	if _, err := w.store.Commit(t.Context(), nil, []store.Op{{Key: schema.Hosts.Key(h.HostID), Value: claim(t, h.HostID, "h1")}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := NewUpkeep(Options{DB: w.db, Admission: w.store}).pass(t.Context()); err != nil {
+	if err := NewUpkeep(Options{DB: w.db, Admission: w.store, CA: w.store.Authority().PEM}).pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if now := w.keyInRecord(h.HostID); now != key || key == "" {

@@ -67,11 +67,13 @@ type Admission interface {
 type Options struct {
 	DB        *records.DB // over a replica that holds schema's tables and [Tables]
 	Admission Admission
-	// CA (PEM) is the authority by which hosts verify the store's servers; without it no host can
+	// CA returns the authorities (PEM) by which hosts verify the store's servers; nil: no host can
 	// join.
-	CA []byte
-	// HostsCA (PEM) is the authority that signs hosts' certificates. nil = CA.
-	HostsCA []byte
+	CA func() []byte
+	// HostsCA returns the authorities (PEM) of hosts' certificates. nil = CA.
+	HostsCA func() []byte
+	// Signer returns the authority that signs hosts' certificates; nil: they follow no rotation.
+	Signer func() *backend.Authority
 	// CertificateLife is the life of hosts' certificates. 0 = DefaultCertificateLife.
 	CertificateLife time.Duration
 	// Endpoints are the URLs by which hosts reach the store. Without any it is on StorePort of
@@ -104,8 +106,9 @@ func (t *JoinToken) id() string { return t.Hash[:min(16, len(t.Hash))] }
 type Joined struct {
 	HostID string    `json:"host_id"`
 	At     time.Time `json:"at"`
-	Key    string    `json:"key,omitempty"`  // fingerprint of its public key; "" = joined under an earlier version
-	Until  time.Time `json:"until,omitzero"` // end of its last certificate
+	Key    string    `json:"key,omitempty"`    // fingerprint of its public key; "" = joined under an earlier version
+	Until  time.Time `json:"until,omitzero"`   // end of its last certificate
+	Signer string    `json:"signer,omitempty"` // fingerprint of the authority that signed it; "" = an earlier version did not record it
 }
 
 // spentToken is a join token that was used. It is good for one thing: to give the host that used
@@ -126,6 +129,9 @@ var (
 	joined  = records.NewTable("joined", schema.JoinPrefix+"hosts/", func(j *Joined) string { return j.HostID })
 )
 
+// Certificates returns the hosts that have joined, with what is known of their certificates.
+func Certificates(r records.Reader) iter.Seq[*Joined] { return joined.All(r) }
+
 // Tables returns the tables that the replica of the API's DB must have, in addition to schema's.
 func Tables() []snapshot.Table { return []snapshot.Table{tokens, spent, joined, cutOffs} }
 
@@ -139,6 +145,9 @@ func (o Options) withDefaults() Options {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Signer == nil {
+		o.Signer = func() *backend.Authority { return nil }
 	}
 	if o.HostsCA == nil {
 		o.HostsCA = o.CA
@@ -223,7 +232,7 @@ func (o Options) Invite(ctx context.Context, name, by string) (token string, err
 
 // invite makes a token that names servers, and returns it as it is shown once.
 func (o Options) invite(ctx context.Context, name, by string, life time.Duration, servers []string) (string, *JoinToken, error) {
-	if len(o.CA) == 0 {
+	if o.CA == nil {
 		return "", nil, api.Errorf(http.StatusConflict, "No host can join: this server's store does not serve agents of other hosts.")
 	}
 	secret, hash := jointoken.NewSecret()
@@ -326,7 +335,7 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	certificate, until, err := s.issue(a.host.ID, ask.CSR)
+	certificate, made, err := s.issue(a.host.ID, ask.CSR)
 	if err != nil {
 		return err
 	}
@@ -336,7 +345,7 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err := s.Admission.AllowHost(ctx, a.host.ID, a.host.Name); err != nil {
 		return err
 	}
-	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, &ask, a, until) }); err != nil {
+	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, &ask, a, made) }); err != nil {
 		// An answer that was lost may hide that the commit was done: then the host is there, and
 		// asks again.
 		var refused *api.Error
@@ -360,16 +369,26 @@ func keyOf(csr string) (string, error) {
 	return api.Fingerprint(request.RawSubjectPublicKeyInfo), nil
 }
 
+// issued holds the properties of a certificate that the store records.
+type issued struct {
+	until  time.Time
+	signer string // fingerprint of the authority
+}
+
 // issue signs a host's request.
-func (s *service) issue(hostID, csr string) (certificate []byte, until time.Time, err error) {
+func (s *service) issue(hostID, csr string) (certificate []byte, made issued, err error) {
 	if certificate, err = s.Admission.Issue(hostID, []byte(csr), s.CertificateLife); err != nil {
-		return nil, until, api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
+		return nil, made, api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
 	}
-	made, err := parseLeaf(certificate)
+	leaf, err := parseLeaf(certificate)
 	if err != nil {
-		return nil, until, fmt.Errorf("issued certificate: %w", err)
+		return nil, made, fmt.Errorf("issued certificate: %w", err)
 	}
-	return certificate, made.NotAfter, nil
+	made.until = leaf.NotAfter.UTC()
+	if a := s.Signer(); a != nil && a.Signed(leaf) {
+		made.signer = a.Fingerprint()
+	}
+	return certificate, made, nil
 }
 
 // admission is the result of using a token.
@@ -464,7 +483,7 @@ func (s *service) admitAgain(r records.Reader, used *spentToken, ask *joinReques
 
 // useUp takes the token and makes the host, if things are still as they were when the certificate
 // was made.
-func (s *service) useUp(tx *records.Tx, hash string, ask *joinRequest, a admission, until time.Time) error {
+func (s *service) useUp(tx *records.Tx, hash string, ask *joinRequest, a admission, made issued) error {
 	now, err := s.admit(tx, hash, ask)
 	if err != nil {
 		return err
@@ -485,7 +504,7 @@ func (s *service) useUp(tx *records.Tx, hash string, ask *joinRequest, a admissi
 			return err
 		}
 	}
-	return joined.Put(tx, &Joined{HostID: a.host.ID, At: s.Now().UTC(), Key: a.key, Until: until.UTC()})
+	return joined.Put(tx, &Joined{HostID: a.host.ID, At: s.Now().UTC(), Key: a.key, Until: made.until, Signer: made.signer})
 }
 
 // endpoints returns the URLs of the store for the host that asks.

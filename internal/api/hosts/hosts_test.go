@@ -90,7 +90,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, store: st, db: records.NewDB(st, rep), now: time.Now()}
 
 	open, guarded := http.NewServeMux(), http.NewServeMux()
-	Register(open, guarded, Options{DB: w.db, Admission: st, CA: st.Authority().PEM(), Endpoints: []string{"https://" + st.Endpoint()},
+	Register(open, guarded, Options{DB: w.db, Admission: st, CA: st.Authority().PEM, Signer: st.Authority, Endpoints: []string{"https://" + st.Endpoint()},
 		Pin: func() string { return w.server.Fingerprint() }, Now: w.clock})
 	open.Handle("/", api.RequireToken(callers{}, "", api.Routes(guarded, api.NoRoute)))
 	certFile, keyFile, pool := chain(t)
@@ -460,7 +460,7 @@ func FuzzRequests(f *testing.F) {
 	f.Cleanup(func() { _ = st.Close() })
 	apitest.Run(f, rep)
 	open, guarded := http.NewServeMux(), http.NewServeMux()
-	Register(open, guarded, Options{DB: records.NewDB(st, rep), Admission: st, CA: st.Authority().PEM(), StorePort: 2379, Now: w.clock})
+	Register(open, guarded, Options{DB: records.NewDB(st, rep), Admission: st, CA: st.Authority().PEM, StorePort: 2379, Now: w.clock})
 	open.Handle("/", api.RequireToken(callers{}, "", guarded))
 	send := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))

@@ -47,11 +47,12 @@ var ErrNotJoined = errors.New("this host has not joined")
 type Credentials struct {
 	HostID    string   `json:"host_id"`
 	Name      string   `json:"name"`
-	Endpoints []string `json:"endpoints"`       // of etcd, as URLs
-	Servers   []string `json:"servers"`         // base URLs of the API
-	Pin       string   `json:"pin,omitempty"`   // fingerprint by which the API's servers were known to the join; "" = joined under an earlier version, or by plain HTTP
-	Pins      []string `json:"pins,omitempty"`  // fingerprints that they have presented since
-	Plain     bool     `json:"plain,omitempty"` // the API may be asked by plain HTTP
+	Endpoints []string `json:"endpoints"`        // of etcd, as URLs
+	Servers   []string `json:"servers"`          // base URLs of the API
+	Pin       string   `json:"pin,omitempty"`    // fingerprint by which the API's servers were known to the join; "" = joined under an earlier version, or by plain HTTP
+	Pins      []string `json:"pins,omitempty"`   // fingerprints that they have presented since
+	Plain     bool     `json:"plain,omitempty"`  // the API may be asked by plain HTTP
+	Signer    string   `json:"signer,omitempty"` // key identifier (hex) of the authority that signs hosts' certificates
 	// PEM files in the state directory, readable by their owner alone.
 	CertFile string `json:"-"`
 	KeyFile  string `json:"-"`
@@ -139,7 +140,7 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 			err = errors.New("answer is not that of a join: it lacks host_id, certificate, ca or endpoints")
 		}
 		if err == nil {
-			return save(o.StateDir, key, joined, Credentials{Servers: appendNew(t.Servers, joined.Servers...), Pin: t.Pin, Pins: joined.Pins, Plain: o.AllowPlain})
+			return save(o.StateDir, key, joined, Credentials{Servers: appendNew(t.Servers, joined.Servers...), Pin: t.Pin, Pins: joined.Pins, Plain: o.AllowPlain, Signer: joined.Signer})
 		}
 		failures = append(failures, fmt.Errorf("join at %s: %w", server, err))
 		if Refused(err) {

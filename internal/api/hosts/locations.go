@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,12 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"heddle/internal/api"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -28,6 +29,7 @@ type locations struct {
 	Pins      []string `json:"pins,omitempty"`      // fingerprints of the certificates that they present
 	Endpoints []string `json:"endpoints,omitempty"` // of the store, URLs
 	CA        string   `json:"ca,omitempty"`        // authorities of the store's servers, PEM
+	Signer    string   `json:"signer,omitempty"`    // key identifier of the authority that signs hosts' certificates, hex
 }
 
 // add adds a server that is alive.
@@ -37,9 +39,8 @@ func (l *locations) add(r schema.Reach) {
 		l.Pins = appendNew(l.Pins, r.Pin)
 	}
 	l.Endpoints = appendNew(l.Endpoints, r.StoreURLs...)
-	if !strings.Contains(l.CA, r.StoreCA) {
-		l.CA += r.StoreCA
-	}
+	l.CA = backend.Union(l.CA, r.StoreCA)
+	l.Signer = cmp.Or(l.Signer, r.HostSigner)
 }
 
 func appendNew(list []string, more ...string) []string {
@@ -54,9 +55,12 @@ func appendNew(list []string, more ...string) []string {
 // locations returns those of the server that answers, followed by those of all others that are
 // alive.
 func (s *service) locations(r records.Reader, asked *http.Request) locations {
-	own := schema.Reach{URLs: s.servers(asked), StoreURLs: s.endpoints(asked), StoreCA: string(s.CA)}
+	own := schema.Reach{URLs: s.servers(asked), StoreURLs: s.endpoints(asked), StoreCA: string(s.CA())}
 	if s.Pin != nil {
 		own.Pin = s.Pin()
+	}
+	if a := s.Signer(); a != nil {
+		own.HostSigner = a.KeyID()
 	}
 	var l locations
 	l.add(own)
@@ -82,16 +86,18 @@ type Locator struct {
 	task.Part
 	dir   string
 	store store.Store
-	moved func(endpoints []string, authority bool)
+	moved func(endpoints []string)
+	renew func()
 	log   *slog.Logger
 
 	mu sync.Mutex // held while the files change
 }
 
 // NewLocator returns the task for the credentials in a state directory. moved is called after the
-// store's addresses have changed there, or its authorities, which authority reports.
-func NewLocator(stateDir string, st store.Store, moved func(endpoints []string, authority bool), log *slog.Logger) *Locator {
-	return &Locator{Part: task.NewPart("addresses of servers"), dir: stateDir, store: st, moved: moved, log: log}
+// store's addresses have changed there, and renew after the authority that signs certificates has.
+// Connections find changed authorities of the store's servers in their file.
+func NewLocator(stateDir string, st store.Store, moved func(endpoints []string), renew func(), log *slog.Logger) *Locator {
+	return &Locator{Part: task.NewPart("addresses of servers"), dir: stateDir, store: st, moved: moved, renew: renew, log: log}
 }
 
 // Run works until ctx ends.
@@ -187,9 +193,10 @@ func (l *Locator) apply(found locations) {
 	if len(found.Endpoints) > 0 {
 		now.Endpoints = found.Endpoints
 	}
+	now.Signer = cmp.Or(found.Signer, before.Signer)
 	otherCA := found.CA != "" && found.CA != string(ca)
 	otherEndpoints := !slices.Equal(now.Endpoints, before.Endpoints)
-	if !otherCA && !otherEndpoints && slices.Equal(now.Servers, before.Servers) && slices.Equal(now.Pins, before.Pins) {
+	if !otherCA && !otherEndpoints && slices.Equal(now.Servers, before.Servers) && slices.Equal(now.Pins, before.Pins) && now.Signer == before.Signer {
 		return
 	}
 	if otherCA {
@@ -202,9 +209,12 @@ func (l *Locator) apply(found locations) {
 		l.log.Warn("cannot record the addresses of servers; will try again when they change", "err", err)
 		return
 	}
-	l.log.Info("servers or store have other addresses", "servers", now.Servers, "store", now.Endpoints)
-	if otherCA || otherEndpoints {
-		l.moved(now.Endpoints, otherCA)
+	l.log.Info("servers or store have other addresses or authorities", "servers", now.Servers, "store", now.Endpoints)
+	if otherEndpoints {
+		l.moved(now.Endpoints)
+	}
+	if now.Signer != before.Signer {
+		l.renew()
 	}
 }
 

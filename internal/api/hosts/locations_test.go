@@ -11,6 +11,7 @@ import (
 
 	"heddle/internal/api/apitest"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
@@ -23,6 +24,20 @@ func (w *world) announce(id string, r schema.Reach) {
 	}); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// otherAuthority returns an authority's certificate, PEM.
+func otherAuthority(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if _, _, err := backend.KeepCertificate(dir, "other", "127.0.0.1:1", nil); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(backend.AuthorityFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestLocationsOfAllServers: joining and renewing answer with the server that was asked first, and
@@ -40,13 +55,14 @@ func TestLocationsOfAllServers(t *testing.T) {
 	if !slices.Equal(c.Servers, servers) || !slices.Equal(c.Endpoints, endpoints) {
 		t.Errorf("joined: servers %v, store %v", c.Servers, c.Endpoints)
 	}
-	w.announce("s3", schema.Reach{URLs: []string{"https://192.0.2.3:9698"}, Pin: "33", StoreURLs: []string{"https://192.0.2.3:2379"}, StoreCA: "authority"})
+	another := otherAuthority(t)
+	w.announce("s3", schema.Reach{URLs: []string{"https://192.0.2.3:9698"}, Pin: "33", StoreURLs: []string{"https://192.0.2.3:2379"}, StoreCA: another})
 	answer, err := askRenewal(t.Context(), filepath.Dir(c.CertFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(answer.Servers, append(servers, "https://192.0.2.3:9698")) || !slices.Equal(answer.Endpoints, append(endpoints, "https://192.0.2.3:2379")) ||
-		!slices.Equal(answer.Pins, []string{w.server.Fingerprint(), "11", "33"}) || answer.CA != string(w.store.Authority().PEM())+"authority" {
+		!slices.Equal(answer.Pins, []string{w.server.Fingerprint(), "11", "33"}) || answer.CA != string(w.store.Authority().PEM())+another {
 		t.Errorf("renewed: %+v", answer.locations)
 	}
 }
@@ -65,18 +81,14 @@ func TestLocator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	type move struct {
-		endpoints []string
-		authority bool
-	}
-	moves := make(chan move, 10)
+	moves, renewals := make(chan []string, 10), make(chan struct{}, 10)
 	dir := filepath.Dir(c.CertFile)
-	apitest.Run(t, NewLocator(dir, own, func(endpoints []string, authority bool) { moves <- move{endpoints, authority} }, slog.New(slog.DiscardHandler)))
-	next := func() move {
+	apitest.Run(t, NewLocator(dir, own, func(endpoints []string) { moves <- endpoints }, func() { renewals <- struct{}{} }, slog.New(slog.DiscardHandler)))
+	next := func() []string {
 		t.Helper()
 		select {
-		case m := <-moves:
-			return m
+		case endpoints := <-moves:
+			return endpoints
 		case <-time.After(time.Minute):
 			t.Fatal("the host was not told of a move")
 			panic("unreachable")
@@ -85,14 +97,17 @@ func TestLocator(t *testing.T) {
 
 	at := schema.Reach{URLs: []string{"https://192.0.2.1:9698"}, Pin: "11", StoreURLs: []string{"https://192.0.2.1:2379"}, StoreCA: string(w.store.Authority().PEM())}
 	w.announce("s1", at)
-	if m := next(); !slices.Equal(m.endpoints, at.StoreURLs) || m.authority {
-		t.Errorf("a server appears: %+v", m)
+	if m := next(); !slices.Equal(m, at.StoreURLs) {
+		t.Errorf("a server appears: %v", m)
 	}
 	other := at
-	other.URLs, other.Pin, other.StoreCA = []string{"https://192.0.2.2:9698"}, "22", at.StoreCA+"another\n"
+	other.URLs, other.Pin, other.StoreCA = []string{"https://192.0.2.2:9698"}, "22", at.StoreCA+otherAuthority(t)
+	other.HostSigner = "0a0b"
 	w.announce("s1", other)
-	if m := next(); !slices.Equal(m.endpoints, at.StoreURLs) || !m.authority {
-		t.Errorf("it has another authority: %+v", m)
+	select {
+	case <-renewals:
+	case <-time.After(time.Minute):
+		t.Fatal("the host was not told of another authority")
 	}
 	now, err := Load(dir)
 	if err != nil {
@@ -101,7 +116,7 @@ func TestLocator(t *testing.T) {
 	if want := []string{"https://192.0.2.2:9698", "https://192.0.2.1:9698", w.url}; !slices.Equal(now.Servers, want) {
 		t.Errorf("servers %v, want %v", now.Servers, want)
 	}
-	if want := []string{"22", "11", w.server.Fingerprint()}; !slices.Equal(now.Pins, want) || now.Pin != c.Pin || now.HostID != c.HostID {
+	if want := []string{"22", "11", w.server.Fingerprint()}; !slices.Equal(now.Pins, want) || now.Pin != c.Pin || now.HostID != c.HostID || now.Signer != "0a0b" {
 		t.Errorf("%+v, want pins %v", now, want)
 	}
 	if ca, err := os.ReadFile(c.CAFile); err != nil || string(ca) != other.StoreCA {
@@ -111,7 +126,7 @@ func TestLocator(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.announce("s2", schema.Reach{StoreURLs: []string{"https://192.0.2.9:2379"}})
-	if m := next(); !slices.Equal(m.endpoints, []string{"https://192.0.2.9:2379"}) {
+	if m := next(); !slices.Equal(m, []string{"https://192.0.2.9:2379"}) {
 		t.Errorf("another server in its place: %+v", m)
 	}
 	if later, err := Load(dir); err != nil || !slices.Equal(later.Servers, now.Servers) {
@@ -136,7 +151,7 @@ func TestLocatorAsksServers(t *testing.T) {
 	closed := store.NewDeferred()
 	closed.Fail()
 	moved := make(chan []string, 1)
-	apitest.Run(t, NewLocator(dir, closed, func(endpoints []string, _ bool) { moved <- endpoints }, slog.New(slog.DiscardHandler)))
+	apitest.Run(t, NewLocator(dir, closed, func(endpoints []string) { moved <- endpoints }, func() {}, slog.New(slog.DiscardHandler)))
 	select {
 	case endpoints := <-moved:
 		if !slices.Equal(endpoints, c.Endpoints) {

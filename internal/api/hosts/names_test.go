@@ -65,7 +65,7 @@ func TestNamesComeFromTheJoin(t *testing.T) {
 	if _, err := w.join(w.token(`{"name":"victim"}`), "victim"); err == nil || !strings.Contains(err.Error(), "name of several hosts") {
 		t.Errorf("join under an ambiguous name: %v", err)
 	}
-	u := NewUpkeep(Options{DB: w.db, Admission: w.store})
+	u := NewUpkeep(Options{DB: w.db, Admission: w.store, CA: w.store.Authority().PEM})
 	if err := u.pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}

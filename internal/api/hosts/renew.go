@@ -47,7 +47,7 @@ func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.renewable(snap, ask, key); err != nil {
 		return err
 	}
-	certificate, until, err := s.issue(ask.HostID, ask.CSR)
+	certificate, made, err := s.issue(ask.HostID, ask.CSR)
 	if err != nil {
 		return err
 	}
@@ -62,13 +62,13 @@ func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		renewed := *j
-		renewed.Key, renewed.Until = key, until.UTC()
+		renewed.Key, renewed.Until, renewed.Signer = key, made.until, made.signer
 		return joined.Put(tx, &renewed)
 	})
 	if err != nil {
 		return err
 	}
-	s.Log.Info("renewed certificate of host", "id", ask.HostID, "until", until, "from", api.ClientAddr(ctx))
+	s.Log.Info("renewed certificate of host", "id", ask.HostID, "until", made.until, "from", api.ClientAddr(ctx))
 	api.WriteJSON(w, http.StatusOK, renewAnswer{string(certificate), s.locations(snap, r)})
 	return nil
 }
@@ -106,7 +106,7 @@ func (s *service) vouches(certificate, hostID, key string) error {
 		return err
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.HostsCA)
+	roots.AppendCertsFromPEM(s.HostsCA())
 	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: s.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func TestRenew(t *testing.T) {
 	w.call("admin", 204, "DELETE", "/v1/hosts/h1", "", nil)
 	refused("removed", elsewhere, "was removed")
 	// The upkeep of the next start brings nothing back.
-	if err := NewUpkeep(Options{DB: w.db, Admission: w.store, CA: w.store.Authority().PEM()}).pass(t.Context()); err != nil {
+	if err := NewUpkeep(Options{DB: w.db, Admission: w.store, CA: w.store.Authority().PEM}).pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	refused("removed, after an upkeep", elsewhere, "was removed")

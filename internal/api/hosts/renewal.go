@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ const (
 	// refusedPause is the time after which a refused renewal is tried again: an operator may have
 	// let the host join again.
 	refusedPause = 10 * time.Minute
+	// lookSpread is the time over which hosts renew their certificates when another authority
+	// signs.
+	lookSpread = 2 * time.Second
 )
 
 // Renewal keeps the certificate of a host that has joined good: it is renewed at half of its life
@@ -40,6 +44,7 @@ type Renewal struct {
 	dir     string
 	log     *slog.Logger
 	refused atomic.Pointer[string]
+	soon    task.Notice
 }
 
 // Refused returns why the servers refuse to renew the certificate, or "".
@@ -52,8 +57,11 @@ func (r *Renewal) Refused() string {
 
 // NewRenewal returns the task for the credentials in a state directory.
 func NewRenewal(stateDir string, log *slog.Logger) *Renewal {
-	return &Renewal{Part: task.NewPart("renewal of the certificate"), dir: stateDir, log: log}
+	return &Renewal{Part: task.NewPart("renewal of the certificate"), dir: stateDir, log: log, soon: task.NewNotice()}
 }
+
+// Look has the certificate looked at soon: another authority may sign certificates now.
+func (r *Renewal) Look() { r.soon.Give() }
 
 // Run renews until ctx ends.
 func (r *Renewal) Run(ctx context.Context) error {
@@ -81,9 +89,22 @@ func (r *Renewal) Run(ctx context.Context) error {
 			r.log.Error("cannot renew the certificate of this host, will try again", "err", err)
 			said = err.Error()
 		}
-		if !task.Pause(ctx, next/2+rand.N(next/2+1)) { // hosts that started together do not ask together
+		if !r.pause(ctx, next/2+rand.N(next/2+1)) { // hosts that started together do not ask together
 			return nil
 		}
+	}
+}
+
+// pause waits until the next look, or until [Renewal.Look] and a moment that differs from host to
+// host. It reports whether ctx goes on.
+func (r *Renewal) pause(ctx context.Context, next time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(next):
+		return true
+	case <-r.soon:
+		return task.Pause(ctx, rand.N(lookSpread))
 	}
 }
 
@@ -93,7 +114,11 @@ func (r *Renewal) pass(ctx context.Context, now time.Time) (next time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	if due := renewalDue(cert); now.Before(due) {
+	c, err := Load(r.dir)
+	if err != nil {
+		return 0, err
+	}
+	if due := renewalDue(cert); now.Before(due) && c.signed(cert) {
 		return min(due.Sub(now), longestWait), nil
 	}
 	until, err := Renew(ctx, r.dir)
@@ -101,9 +126,17 @@ func (r *Renewal) pass(ctx context.Context, now time.Time) (next time.Duration, 
 		return 0, err
 	}
 	r.log.Info("renewed the certificate of this host", "until", until)
+	if cert, err = readLeaf(c.CertFile); err != nil || !c.signed(cert) {
+		return locateEvery, err // the server that answered does not know the authority yet
+	}
 	// A clock that is ahead of the server's by more than the certificate's life must not make this
 	// a busy loop.
 	return max(leastPause, min(until.Sub(now)/4, longestWait)), nil
+}
+
+// signed reports whether the authority that signs now has signed a certificate.
+func (c Credentials) signed(cert *x509.Certificate) bool {
+	return c.Signer == "" || hex.EncodeToString(cert.AuthorityKeyId) == c.Signer
 }
 
 // renewalDue returns when a certificate is to be renewed.

@@ -52,7 +52,7 @@ func (u *Upkeep) Run(ctx context.Context) error {
 
 // pass takes the right to write a host's record before it restores the name in it.
 func (u *Upkeep) pass(ctx context.Context) error {
-	if err := u.Admission.PublishAuthorities(ctx, u.HostsCA); err != nil {
+	if err := u.Admission.PublishAuthorities(ctx, u.HostsCA()); err != nil {
 		return err
 	}
 	snap, err := u.DB.View(ctx)

@@ -120,5 +120,5 @@ func (o JoinOptions) save(answer joinAnswer) error {
 			return err
 		}
 	}
-	return backend.SaveAuthority(o.DataDir, []byte(answer.Certificate), []byte(answer.Key))
+	return backend.SaveAuthority(o.DataDir, answer.AuthorityFiles)
 }

@@ -44,8 +44,7 @@ type Cluster interface {
 	AddMember(ctx context.Context, name, peerURL string) (join []string, err error)
 	RemoveMember(ctx context.Context, id uint64) error
 	Leader() (leader, own uint64)
-	// AuthorityPair returns the authority's certificate and key, PEM.
-	AuthorityPair(ctx context.Context) (cert, key []byte, err error)
+	AuthorityFiles(ctx context.Context) (backend.AuthorityFiles, error)
 }
 
 // Options of the API.
@@ -159,10 +158,9 @@ type joinRequest struct {
 }
 
 type joinAnswer struct {
-	Certificate string            `json:"certificate"` // of the authority, PEM
-	Key         string            `json:"key"`         // its private key, PEM
-	Members     []string          `json:"members"`     // NAME=URL
-	Files       map[string]string `json:"files"`       // for the data directory
+	backend.AuthorityFiles
+	Members []string          `json:"members"` // NAME=URL
+	Files   map[string]string `json:"files"`   // for the data directory
 }
 
 // join admits a server. The member is added after the token is used up, by the same token again if
@@ -183,12 +181,12 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return explain(err)
 	}
-	cert, key, err := s.Cluster.AuthorityPair(ctx)
+	authority, err := s.Cluster.AuthorityFiles(ctx)
 	if err != nil {
 		return err
 	}
 	s.Log.Info("admitted a server to the cluster", "server", ask.Name, "url", ask.PeerURL, "from", api.ClientAddr(ctx))
-	api.WriteJSON(w, http.StatusCreated, joinAnswer{string(cert), string(key), members, s.Files()})
+	api.WriteJSON(w, http.StatusCreated, joinAnswer{authority, members, s.Files()})
 	return nil
 }
 

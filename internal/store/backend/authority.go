@@ -3,15 +3,15 @@ package backend
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -21,8 +21,6 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
-
-	"heddle/internal/store"
 )
 
 const (
@@ -31,16 +29,22 @@ const (
 	// ClockSkew bounds how far other hosts' clocks may be behind: certificates begin so much
 	// earlier.
 	ClockSkew = time.Hour
+	// formerLeft is the time before its end in which the certificate of the authority before is no
+	// longer presented, so that no alert takes it for one in use.
+	formerLeft = 30 * 24 * time.Hour
 )
 
 // Authority is a certificate authority that signs the certificates of the server and of hosts.
 type Authority struct {
-	cert *x509.Certificate
-	pem  []byte
-	key  crypto.Signer
+	cert    *x509.Certificate
+	pem     []byte // of cert
+	trusted []byte // PEM: cert and, during a rotation, the authority before or after it
+	former  []byte // PEM: cert's key certified by the authority before it, and that authority; nil: none
+	key     crypto.Signer
 }
 
-// LoadAuthority reads an authority from PEM files, such as an etcd cluster's.
+// LoadAuthority reads an authority from PEM files, such as an etcd cluster's. The first file may
+// hold other authorities that are trusted as well.
 func LoadAuthority(certFile, keyFile string) (*Authority, error) {
 	cert, certErr := os.ReadFile(certFile)
 	key, keyErr := os.ReadFile(keyFile)
@@ -54,103 +58,59 @@ func LoadAuthority(certFile, keyFile string) (*Authority, error) {
 	return a, nil
 }
 
-// parseAuthority reads an authority from PEM.
-func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, err
-	}
-	signer, ok := pair.PrivateKey.(crypto.Signer)
-	switch {
-	case !ok:
-		return nil, errors.New("a key that cannot sign")
-	case !pair.Leaf.IsCA:
-		return nil, errors.New("not a certificate of an authority")
-	}
-	return &Authority{pair.Leaf, certPEM, signer}, nil
-}
-
-// keepAuthority loads the authority, or makes it if there is none.
-func keepAuthority(certFile, keyFile string, now time.Time) (*Authority, error) {
-	_, certErr := os.Stat(certFile)
-	_, keyErr := os.Stat(keyFile)
-	if errors.Is(certErr, os.ErrNotExist) && errors.Is(keyErr, os.ErrNotExist) {
-		certPEM, keyPEM, err := newAuthority("Heddle store", now)
-		if err == nil {
-			err = writeFile(keyFile, keyPEM)
-		}
-		if err == nil { // last: with it, the authority is complete
-			err = writeFile(certFile, certPEM)
-		}
+// parseAuthority reads an authority from PEM: of the certificates, it is the one that the key is
+// for. Which one that is, the key alone decides, so that a rotation replaces a single file.
+func parseAuthority(certsPEM, keyPEM []byte) (*Authority, error) {
+	var failure error
+	for _, cert := range splitPEM(certsPEM) {
+		pair, err := tls.X509KeyPair(cert, keyPEM)
 		if err != nil {
-			return nil, fmt.Errorf("make certificate authority: %w", err)
+			failure = cmp.Or(failure, err)
+			continue
+		}
+		signer, ok := pair.PrivateKey.(crypto.Signer)
+		switch {
+		case !ok:
+			return nil, errors.New("a key that cannot sign")
+		case !pair.Leaf.IsCA:
+			return nil, errors.New("not a certificate of an authority")
+		}
+		return &Authority{cert: pair.Leaf, pem: cert, trusted: certsPEM, key: signer}, nil
+	}
+	return nil, cmp.Or(failure, errors.New("no certificate in PEM found"))
+}
+
+// splitPEM returns the certificates in a PEM text, each as PEM.
+func splitPEM(text []byte) (all [][]byte) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return all
+		}
+		if block.Type == "CERTIFICATE" {
+			all = append(all, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
 		}
 	}
-	return LoadAuthority(certFile, keyFile)
 }
 
-// authorityKey holds a copy of the authority, so that a backup has it and hosts need not join again
-// after a restore. Only root can read it.
-const authorityKey = "/heddle-authority"
-
-type storedAuthority struct {
-	Certificate string `json:"certificate"` // PEM
-	Key         string `json:"key"`
-}
-
-// rememberAuthority copies the authority from the data directory into the store.
-func (o Embedded) rememberAuthority(ctx context.Context, s *Etcd) error {
-	cert, err := os.ReadFile(o.caCert())
-	if err != nil {
-		return err
-	}
-	key, err := os.ReadFile(o.caKey())
-	if err != nil {
-		return err
-	}
-	value, err := json.Marshal(storedAuthority{string(cert), string(key)})
-	if err != nil {
-		return err
-	}
-	return s.set(ctx, authorityKey, value)
-}
-
-// AuthorityPair returns the certificate and key (PEM) of the authority that rememberAuthority has
-// copied. Only root may call it.
-func (s *Etcd) AuthorityPair(ctx context.Context) (cert, key []byte, err error) {
-	kv, err := s.Get(ctx, authorityKey)
-	var a storedAuthority
-	if err == nil {
-		err = json.Unmarshal(kv.Value, &a)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("certificate authority: %w", err)
-	}
-	return []byte(a.Certificate), []byte(a.Key), nil
-}
-
-// set writes a key unless it already has the value.
-func (s *Etcd) set(ctx context.Context, key string, value []byte) error {
-	kv, err := s.Get(ctx, key)
-	if errors.Is(err, store.ErrNotFound) {
-		err = nil // as if it were empty
-	}
-	if err != nil || bytes.Equal(kv.Value, value) {
-		return err
-	}
-	_, err = s.Commit(ctx, nil, []store.Op{{Key: key, Value: value}})
-	return err
-}
-
-// recallAuthority copies the authority, if any, from the store into the data directory.
-func (o Embedded) recallAuthority(ctx context.Context, s *Etcd) error {
-	cert, key, err := s.AuthorityPair(ctx)
-	if errors.Is(err, store.ErrNotFound) {
+// makeAuthority makes the authority in the data directory if there is none.
+func (o Embedded) makeAuthority(now time.Time) error {
+	_, certErr := os.Stat(o.caCert())
+	_, keyErr := os.Stat(o.caKey())
+	if !errors.Is(certErr, os.ErrNotExist) || !errors.Is(keyErr, os.ErrNotExist) {
 		return nil
-	} else if err != nil {
-		return err
 	}
-	return errors.Join(writeFile(o.caKey(), key), writeFile(o.caCert(), cert))
+	certPEM, keyPEM, err := newAuthority("Heddle store", now)
+	if err == nil {
+		err = writeFile(o.caKey(), keyPEM)
+	}
+	if err == nil { // last: with it, the authority is complete
+		err = writeFile(o.caCert(), certPEM)
+	}
+	if err != nil {
+		return fmt.Errorf("make certificate authority: %w", err)
+	}
+	return nil
 }
 
 // newAuthority makes an authority and returns it as PEM.
@@ -166,14 +126,57 @@ func newAuthority(name string, now time.Time) (certPEM, keyPEM []byte, err error
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-		MaxPathLenZero:        true,
+		MaxPathLen:            1, // the authority after it
 	}
 	certPEM, err = sign(template, template, key.Public(), key)
 	return certPEM, keyPEM, err
 }
 
-// PEM returns the authority's certificate.
-func (a *Authority) PEM() []byte { return a.pem }
+// PEM returns the certificates of all authorities that are trusted, with this one among them.
+func (a *Authority) PEM() []byte { return a.trusted }
+
+// Certificate returns the authority's certificate.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
+// Fingerprint returns the SHA-256 of the authority's certificate, in hex.
+func (a *Authority) Fingerprint() string { return fingerprint(a.cert.Raw) }
+
+// KeyID returns what certificates that the authority signs have as their authority key identifier,
+// in hex; "" for an authority without a subject key identifier.
+func (a *Authority) KeyID() string { return hex.EncodeToString(a.cert.SubjectKeyId) }
+
+// Signed reports whether the authority has signed a certificate.
+func (a *Authority) Signed(cert *x509.Certificate) bool {
+	return cert.CheckSignatureFrom(a.cert) == nil
+}
+
+// certifiedBefore returns the certificates that lead from the authority to the one before it, for
+// clients that trust only that one; nil when they are of no more use.
+func (a *Authority) certifiedBefore(now time.Time) []byte {
+	for _, one := range splitPEM(a.former) {
+		if cert, err := parseCertificate(one); err != nil || now.Add(formerLeft).After(cert.NotAfter) {
+			return nil
+		}
+	}
+	return a.former
+}
+
+// chain returns what follows a server's certificate: the authority is last, so that clients can pin
+// it and outlive a renewal.
+func (a *Authority) chain(now time.Time) []byte { return slices.Concat(a.certifiedBefore(now), a.pem) }
+
+func parseCertificate(text []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("no certificate in PEM found")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+func fingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
+}
 
 // ReadRequest reads a certificate request (PEM) and verifies that its sender has the key.
 func ReadRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
@@ -197,7 +200,14 @@ func (a *Authority) host(csrPEM []byte, cn string, now time.Time, life time.Dura
 	if err != nil {
 		return nil, err
 	}
-	return a.issue(cn, csr.PublicKey, now, life)
+	cert, err := a.issue(cn, csr.PublicKey, now, life)
+	if err != nil {
+		return nil, err
+	}
+	if first := splitPEM(a.certifiedBefore(now)); len(first) > 0 {
+		cert = slices.Concat(cert, first[0]) // servers know the authority before it themselves
+	}
+	return cert, nil
 }
 
 // issue makes a certificate for a client and server with cn as the only name, which does not
@@ -227,11 +237,11 @@ func (a *Authority) sign(template *x509.Certificate, public crypto.PublicKey) ([
 }
 
 // keepPair makes a new certificate unless the one in the files suits the template, is signed by the
-// authority and is valid for another third of its life. The authority's own certificate follows it
-// in the file, so that clients can pin that and outlive a renewal.
+// authority and is valid for another third of its life. The chain to the authority follows it in
+// the file.
 func (a *Authority) keepPair(certFile, keyFile string, template *x509.Certificate, now time.Time) error {
 	if leaf := a.suitable(certFile, keyFile, template, now); leaf != nil {
-		return a.keepChain(certFile, leaf)
+		return a.keepChain(certFile, leaf, now)
 	}
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -242,16 +252,12 @@ func (a *Authority) keepPair(certFile, keyFile string, template *x509.Certificat
 		return err
 	}
 	// etcd reads both at each handshake: one between the two writes may fail, and is retried.
-	return errors.Join(writeFile(keyFile, keyPEM), writeFile(certFile, slices.Concat(certPEM, a.pem)))
+	return errors.Join(writeFile(keyFile, keyPEM), writeFile(certFile, slices.Concat(certPEM, a.chain(now))))
 }
 
-// keepChain adds the authority to the file of a certificate that an earlier version made.
-func (a *Authority) keepChain(certFile string, leaf *x509.Certificate) error {
-	chain := slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}), a.pem)
-	if there, err := os.ReadFile(certFile); err == nil && bytes.Equal(there, chain) {
-		return nil
-	}
-	return writeFile(certFile, chain)
+// keepChain replaces the chain behind a certificate that stays.
+func (a *Authority) keepChain(certFile string, leaf *x509.Certificate, now time.Time) error {
+	return keepFile(certFile, slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}), a.chain(now)))
 }
 
 // suitable returns the certificate in the files, or nil if another is needed.
@@ -329,6 +335,14 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 		return nil, fmt.Errorf("sign certificate: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+// keepFile writes a file unless it has the content already.
+func keepFile(name string, content []byte) error {
+	if there, err := os.ReadFile(name); err == nil && bytes.Equal(there, content) {
+		return nil
+	}
+	return writeFile(name, content)
 }
 
 // writeFile replaces a file, whole or not at all, with one that only its owner can read.

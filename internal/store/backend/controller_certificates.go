@@ -71,7 +71,7 @@ func (s *Etcd) controllers(ctx context.Context) (*Authority, error) {
 		if err != nil {
 			return nil, err
 		}
-		value, err := json.Marshal(storedAuthority{string(cert), string(key)})
+		value, err := json.Marshal(storedAuthority{Certificate: string(cert), Key: string(key)})
 		if err != nil {
 			return nil, err
 		}

@@ -113,6 +113,9 @@ type member struct {
 	known   []Member // of the cluster, as recorded last
 	removed string   // the store's directory, if it was removed from its cluster
 
+	certificates sync.Mutex // held while their files and the authority's are written
+	peersTrust   []string   // see PeersTrust
+
 	quota   int64
 	sized   atomic.Int64 // the database's size when it was last read
 	unsized atomic.Int64 // bytes accepted since: etcd writes them every tenth of a second
@@ -150,8 +153,11 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 	var authority *Authority
 	if o.Agents != "" {
 		var err error
-		if authority, err = o.certificates(time.Now()); err != nil {
+		if authority, err = o.openCertificates(time.Now()); err != nil {
 			return nil, err
+		}
+		if o.Peer != nil {
+			m.peersTrust = authority.TrustedFingerprints()
 		}
 	}
 	// Sockets of an earlier server would mislead commands of this machine.
@@ -169,6 +175,9 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 	m.quota, m.ledger = o.quota(), newLedger(hostLimits(o.quota()))
 	config := o.config(log)
 	m.front = newFront(o.memberSocket(), limitConnections(openFiles()), log)
+	if o.Agents != "" {
+		config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.Creds(o.followingTLS()))
+	}
 	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(m.enforce), grpc.ChainStreamInterceptor(m.recognize))
 	if err := m.start(ctx, config); err != nil {
 		return nil, err
@@ -185,7 +194,7 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 		m.disk.size = m.etcd.Server.Backend().Size
 		m.background(m.disk.run)
 	}
-	s.authority = authority
+	s.authority.Store(authority)
 	if !o.Moved {
 		if err := o.checkMoved(ctx, s); err != nil {
 			s.client.Close()
@@ -214,7 +223,7 @@ func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logge
 		}
 		return m.listen(o.socket(), o.Listen, false)
 	}
-	if err := o.rememberAuthority(ctx, s); err != nil {
+	if err := m.syncAuthority(ctx, s); err != nil {
 		return err
 	}
 	if err := s.enableAuth(ctx); err != nil {
@@ -223,7 +232,8 @@ func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logge
 	if err := m.adoptLeases(ctx, s); err != nil {
 		return err
 	}
-	m.background(func(ctx context.Context) { renew(ctx, o, log) })
+	m.background(func(ctx context.Context) { m.followAuthority(ctx, s) })
+	m.background(func(ctx context.Context) { m.renew(ctx) })
 	return m.listen(o.tlsSocket(), o.Agents, true)
 }
 
@@ -283,9 +293,19 @@ func (o Embedded) lock() (*os.File, error) {
 	return f, nil
 }
 
-// certificates renews the certificates of the server and of root if they are due.
-func (o Embedded) certificates(now time.Time) (*Authority, error) {
-	a, err := keepAuthority(o.caCert(), o.caKey(), now)
+// openCertificates makes the authority if there is none, and renews the certificates if they are
+// due.
+func (o Embedded) openCertificates(now time.Time) (*Authority, error) {
+	if err := o.makeAuthority(now); err != nil {
+		return nil, err
+	}
+	return o.keepCertificates(now)
+}
+
+// keepCertificates renews the certificates of the server and of root if they are due or signed by
+// an authority that does not sign any more.
+func (o Embedded) keepCertificates(now time.Time) (*Authority, error) {
+	a, err := o.readAuthority()
 	if err != nil {
 		return nil, err
 	}
@@ -405,12 +425,35 @@ func (m *member) background(f func(context.Context)) {
 }
 
 // renew keeps the certificates valid until ctx ends. etcd reads them at each handshake.
-func renew(ctx context.Context, o Embedded, log *slog.Logger) {
+func (m *member) renew(ctx context.Context) {
 	for task.Pause(ctx, renewEvery) {
-		if _, err := o.certificates(time.Now()); err != nil {
-			log.Error("cannot renew the store's certificate", "directory", o.tlsDir(), "err", err)
+		m.certificates.Lock()
+		_, err := m.options.keepCertificates(time.Now())
+		m.certificates.Unlock()
+		if err != nil {
+			m.log.Error("cannot renew the store's certificate", "directory", m.options.tlsDir(), "err", err)
 		}
 	}
+}
+
+// followingTLS returns the server's side of TLS with certificates and authorities as their files
+// have them at each handshake. etcd itself would read the authorities once.
+func (o Embedded) followingTLS() credentials.TransportCredentials {
+	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pair, err := tls.LoadX509KeyPair(o.serverCert(), o.serverKey())
+		if err != nil {
+			return nil, err
+		}
+		trusted, err := os.ReadFile(o.caCert())
+		if err != nil {
+			return nil, err
+		}
+		clients := x509.NewCertPool()
+		clients.AppendCertsFromPEM(trusted)
+		return &tls.Config{
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+		}, nil
+	}})
 }
 
 func (m *member) close() {

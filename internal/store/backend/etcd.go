@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,9 @@ type Etcd struct {
 	client    *clientv3.Client
 	as        func(context.Context) context.Context // adds the caller's identity
 	log       *slog.Logger
-	member    *member    // nil for a cluster
-	embedded  bool       // the store is embedded in this process or another one
-	authority *Authority // nil when hosts' certificates are signed elsewhere
+	member    *member                   // nil for a cluster
+	embedded  bool                      // the store is embedded in this process or another one
+	authority atomic.Pointer[Authority] // nil when hosts' certificates are signed elsewhere
 	ledger    *ledger
 	quota     int64        // of a cluster, see Cluster; 0: not given
 	diagnose  func() error // nil for an embedded store
@@ -375,4 +376,17 @@ func explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: %w: the store or the disk of its server is full: heddle store status and reclaim, or the server's log, say more", what, store.ErrUnavailable, store.ErrFull)
 	}
 	return etcd.Explain(ctx, what, err)
+}
+
+// set writes a key unless it already has the value.
+func (s *Etcd) set(ctx context.Context, key string, value []byte) error {
+	kv, err := s.Get(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		err = nil // as if it were empty
+	}
+	if err != nil || bytes.Equal(kv.Value, value) {
+		return err
+	}
+	_, err = s.Commit(ctx, nil, []store.Op{{Key: key, Value: value}})
+	return err
 }

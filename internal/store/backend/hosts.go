@@ -182,17 +182,18 @@ func unless(err, fine error) error {
 
 // Issue signs a host's certificate request (PEM), and returns the certificate, valid for life.
 func (s *Etcd) Issue(host string, csr []byte, life time.Duration) ([]byte, error) {
-	if s.authority == nil {
+	authority := s.Authority()
+	if authority == nil {
 		return nil, errors.New("store: this store signs no certificates: let it serve agents, or give it the authority of the etcd cluster")
 	}
 	if !hostID.MatchString(host) {
 		return nil, fmt.Errorf("host id %q cannot be in a certificate", host)
 	}
-	return s.authority.host(csr, hostUser(host), time.Now(), life)
+	return authority.host(csr, hostUser(host), time.Now(), life)
 }
 
 // Authority returns the authority of hosts' certificates, or nil.
-func (s *Etcd) Authority() *Authority { return s.authority }
+func (s *Etcd) Authority() *Authority { return s.authority.Load() }
 
 // enableAuth turns on etcd's authentication. Root has a certificate and no password.
 func (s *Etcd) enableAuth(ctx context.Context) error {

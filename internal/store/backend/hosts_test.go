@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -332,6 +333,15 @@ func TestListenOnLoopbackOnly(t *testing.T) {
 	}
 }
 
+// parseFirst reads the first certificate of a file.
+func parseFirst(file string) (*x509.Certificate, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return parseCertificate(text)
+}
+
 // Certificates are renewed in time, and made anew when the names change or the files are broken.
 func TestCertificateRenewal(t *testing.T) {
 	o := Embedded{DataDir: t.TempDir(), Agents: "192.0.2.7:1"}
@@ -343,7 +353,7 @@ func TestCertificateRenewal(t *testing.T) {
 	now := time.Now()
 	serial := func(at time.Time) string {
 		t.Helper()
-		if _, err := o.certificates(at); err != nil {
+		if _, err := o.openCertificates(at); err != nil {
 			t.Fatal(err)
 		}
 		pair, err := tls.LoadX509KeyPair(o.serverCert(), o.serverKey())
@@ -354,6 +364,17 @@ func TestCertificateRenewal(t *testing.T) {
 			t.Error(err)
 		}
 		return pair.Leaf.SerialNumber.String()
+	}
+	for _, ahead := range []time.Duration{0, 400 * 24 * time.Hour, 800 * 24 * time.Hour} { // of the clock
+		serial(now.Add(ahead))
+		for _, file := range []string{o.serverCert(), o.rootCert()} {
+			if cert, err := parseFirst(file); err != nil || now.Add(ahead+serverLife/3).After(cert.NotAfter) {
+				t.Errorf("%s, %v ahead: %v", file, ahead, err)
+			}
+		}
+	}
+	if err := errors.Join(os.RemoveAll(o.tlsDir()), os.MkdirAll(o.tlsDir(), 0o700)); err != nil {
+		t.Fatal(err)
 	}
 	first := serial(now)
 	if serial(now.Add(serverLife/2)) != first {

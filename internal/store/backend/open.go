@@ -74,7 +74,8 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 		return nil, explain(ctx, "connect to etcd at "+strings.Join(o.Endpoints, ","), err)
 	}
 	s := newEtcd(client, nil, log)
-	s.authority, s.embedded, s.quota = o.Authority, o.embedded, o.Quota
+	s.embedded, s.quota = o.embedded, o.Quota
+	s.authority.Store(o.Authority)
 	s.diagnose = func() error { return etcd.Diagnose(client.Endpoints(), config) }
 	_, err = s.Revision(ctx)
 	if errors.Is(err, store.ErrUnavailable) {

@@ -165,19 +165,6 @@ func ReadPast(dataDir string) (p Past) {
 	return p
 }
 
-// SaveAuthority puts the authority of a cluster (PEM) into the data directory of a server that
-// joins it.
-func SaveAuthority(dataDir string, cert, key []byte) error {
-	if _, err := parseAuthority(cert, key); err != nil {
-		return fmt.Errorf("authority of the cluster: %w", err)
-	}
-	o := Embedded{DataDir: dataDir}
-	if err := os.MkdirAll(o.tlsDir(), 0o700); err != nil {
-		return err
-	}
-	return errors.Join(writeFile(o.caKey(), key), writeFile(o.caCert(), cert))
-}
-
 // Members returns the members of the cluster that an embedded store is in.
 func (s *Etcd) Members(ctx context.Context) (all []Member, err error) {
 	r, err := s.client.MemberList(s.as(ctx))

@@ -49,9 +49,9 @@ func admit(t *testing.T, by *Etcd, o *Embedded) {
 			t.Fatal(err)
 		}
 	}
-	cert, key, err := by.AuthorityPair(t.Context())
+	authority, err := by.AuthorityFiles(t.Context())
 	if err == nil {
-		err = SaveAuthority(o.DataDir, cert, key)
+		err = SaveAuthority(o.DataDir, authority)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,10 @@ type Credentials struct {
 	CA, Certificate, Key []byte
 }
 
+// programCertificates begins the keys of the fingerprints of the authorities that have signed
+// programs' certificates. Only root can read them.
+const programCertificates = "/heddle-programs/"
+
 func programUser(name string) string { return "program-" + name }
 
 // OpenAuthority connects as root to the server that has the embedded store in dataDir open, with
@@ -32,7 +36,7 @@ func OpenAuthority(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd
 	if c.CAFile == "" {
 		return nil, fmt.Errorf("store in %s: its server has no --agents-listen, so clients have no certificates", dataDir)
 	}
-	if c.Authority, err = LoadAuthority(o.caCert(), o.caKey()); err != nil {
+	if c.Authority, err = o.readAuthority(); err != nil {
 		return nil, err
 	}
 	return Open(ctx, Options{Cluster: &c, Log: log})
@@ -42,7 +46,8 @@ func OpenAuthority(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd
 // and signs its certificate. Calling it again signs another. The store must have authentication and
 // an authority.
 func (s *Etcd) AllowProgram(ctx context.Context, name, prefix string) (Credentials, error) {
-	if s.authority == nil {
+	authority := s.Authority()
+	if authority == nil {
 		return Credentials{}, errors.New("store: this store signs no certificates: let it serve agents")
 	}
 	if !hostID.MatchString(name) {
@@ -56,8 +61,11 @@ func (s *Etcd) AllowProgram(ctx context.Context, name, prefix string) (Credentia
 	if err != nil {
 		return Credentials{}, err
 	}
-	cert, err := s.authority.issue(user, key.Public(), time.Now(), authorityLife)
-	return Credentials{CA: s.authority.PEM(), Certificate: cert, Key: keyPEM}, err
+	cert, err := authority.issue(user, key.Public(), time.Now(), authorityLife)
+	if err != nil {
+		return Credentials{}, err
+	}
+	return Credentials{CA: authority.PEM(), Certificate: cert, Key: keyPEM}, s.set(ctx, programCertificates+name, []byte(authority.Fingerprint()))
 }
 
 // RemoveProgram takes a program's rights away. A watch that it has open lives on until its
@@ -72,7 +80,11 @@ func (s *Etcd) RemoveProgram(ctx context.Context, name string) error {
 		return explain(ctx, "delete etcd user "+user, err)
 	}
 	_, err = s.client.RoleDelete(s.as(ctx), user)
-	return explain(ctx, "delete etcd role "+user, unless(err, rpctypes.ErrRoleNotFound))
+	if err = explain(ctx, "delete etcd role "+user, unless(err, rpctypes.ErrRoleNotFound)); err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, nil, []store.Op{{Key: programCertificates + name, Delete: true}})
+	return err
 }
 
 // allow makes a user with a role of the same name that has exactly these grants.

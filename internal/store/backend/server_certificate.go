@@ -26,7 +26,10 @@ func KeepCertificate(dataDir, name, listen string, names []string) (cert, key st
 		return "", "", err
 	}
 	now := time.Now()
-	a, err := keepAuthority(o.caCert(), o.caKey(), now)
+	if err := o.makeAuthority(now); err != nil {
+		return "", "", err
+	}
+	a, err := o.readAuthority()
 	if err != nil {
 		return "", "", err
 	}

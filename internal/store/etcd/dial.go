@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 )
 
 // Access names a cluster and its user. Plain connections are for loopback; elsewhere use TLS.
@@ -54,6 +55,10 @@ func (a Access) Dial(config *tls.Config, o DialOptions) (*clientv3.Client, error
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
+	options := []grpc.DialOption{grpc.WithConnectParams(reconnect())}
+	if config != nil && !plain(a.Endpoints) {
+		options = append(options, grpc.WithTransportCredentials(followingTLS{credentials.NewTLS(config), a}))
+	}
 	return clientv3.New(clientv3.Config{
 		Endpoints:            a.Endpoints,
 		TLS:                  config,
@@ -65,7 +70,7 @@ func (a Access) Dial(config *tls.Config, o DialOptions) (*clientv3.Client, error
 		PermitWithoutStream:  o.KeepIdle,
 		MaxCallSendMsgSize:   o.MaxSend,
 		MaxCallRecvMsgSize:   math.MaxInt32,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect())},
+		DialOptions:          options,
 		Logger:               o.Log,
 		Context:              context.Background(),
 	})
@@ -77,6 +82,31 @@ func reconnect() grpc.ConnectParams {
 		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: 5 * time.Second,
 	}
+}
+
+// plain reports whether the first endpoint, which decides for etcd's client, is one without TLS.
+func plain(endpoints []string) bool {
+	return len(endpoints) > 0 && (strings.HasPrefix(endpoints[0], "http://") || strings.HasPrefix(endpoints[0], "unix:"))
+}
+
+// followingTLS is TLS with the authorities and certificate that the files have at each handshake.
+type followingTLS struct {
+	credentials.TransportCredentials
+	access Access
+}
+
+// ClientHandshake implements [credentials.TransportCredentials].
+func (f followingTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config, err := f.access.TLSConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (f followingTLS) Clone() credentials.TransportCredentials {
+	return followingTLS{f.TransportCredentials.Clone(), f.access}
 }
 
 // TLSConfig returns the TLS configuration of connections to the cluster, nil for plain ones.

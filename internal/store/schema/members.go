@@ -30,7 +30,20 @@ type Reach struct {
 	URLs      []string `json:"urls,omitempty"`       // base URLs of the operators' API
 	Pin       string   `json:"pin,omitempty"`        // fingerprint of the last certificate that the API presents; "" without TLS
 	StoreURLs []string `json:"store_urls,omitempty"` // of etcd
-	StoreCA   string   `json:"store_ca,omitempty"`   // authority of the store's servers, PEM
+	StoreCA   string   `json:"store_ca,omitempty"`   // authorities of the store's servers, PEM
+	// HostSigner is the key identifier (hex) of the authority that signs hosts' certificates. A
+	// host with a certificate of another one renews it.
+	HostSigner string `json:"host_signer,omitempty"`
+	Trust      *Trust `json:"trust,omitempty"` // nil without an authority, and from servers of earlier versions
+}
+
+// Trust is a server's part in a rotation of the authority. Authorities are fingerprints of their
+// certificates.
+type Trust struct {
+	Authorities []string  `json:"authorities"`     // that it trusts
+	Peers       []string  `json:"peers,omitempty"` // that its store trusts as a member of a cluster, as of its start
+	SignedBy    string    `json:"signed_by"`       // has signed its certificate
+	Until       time.Time `json:"until"`           // end of its certificate
 }
 
 // Servers has the servers that are alive, each under a lease of its own.
