@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -138,4 +139,46 @@ func (p *testProxy) wait(t *testing.T, open int) {
 			return
 		}
 	}
+}
+
+// BenchmarkIdleProxy reports the memory that a proxy holds after a request over each of 64
+// connections, which have been closed since.
+func BenchmarkIdleProxy(b *testing.B) {
+	for b.Loop() {
+		before := memory()
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		p := NewProxy(echo{}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() {
+			done <- p.Serve(ctx, []net.Listener{l}, func(remote netip.Addr) (string, netip.Addr, bool) { return "port", remote, true })
+		}()
+		for range maxPortConnections {
+			c, err := net.Dial("tcp4", l.Addr().String())
+			if err != nil {
+				b.Fatal(err)
+			}
+			if status, _, err := askOver(c, bufio.NewReader(c), ""); err != nil || status != http.StatusOK {
+				b.Fatalf("status %d, %v", status, err)
+			}
+			c.Close()
+		}
+		b.ReportMetric(float64(memory()-before), "B-held")
+		cancel()
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// memory returns the bytes of the heap and of stacks that are in use.
+func memory() int64 {
+	runtime.GC()
+	runtime.GC() // what finalizers freed
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
 }
