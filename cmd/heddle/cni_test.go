@@ -306,6 +306,25 @@ func TestCNI(t *testing.T) {
 		s.clean(t, port)
 		s.untouched(t)
 	})
+	t.Run("names of another project", func(t *testing.T) {
+		const other = "0123456789abcdef0123456789abcdef"
+		network := s.api.mustCreate(t, "network", map[string]any{"name": "blue", "project_id": other})
+		theirs := s.api.mustCreate(t, "network", map[string]any{"name": "theirs", "project_id": other})
+		port := s.api.mustCreate(t, "port", map[string]any{"name": "theirs", "network_id": theirs.ID, "project_id": other})
+		s.add(t, "one", c1, conf) // by the name blue
+		s.mustCall(t, "DEL", "one", c1, conf)
+		s.mustFail(t, 999, "network theirs is not of this login's project; one of another project is named by its id", "ADD", "one", c1, s.config(t, "1.1.0", map[string]any{"network": "theirs"}))
+		for _, name := range []string{"theirs", port.ID} {
+			s.mustFail(t, 999, "port "+name+" is not of this login's project", "ADD", "one", c1, conf, "CNI_ARGS=HEDDLE_PORT="+name)
+		}
+		s.mustFail(t, 100, "IP allocation requires subnets for network", "ADD", "one", c1, s.config(t, "1.1.0", map[string]any{"network": theirs.ID, "ips": []string{"10.0.0.11"}})) // found, but without a subnet
+		for _, path := range []string{"ports/" + port.ID, "networks/" + theirs.ID, "networks/" + network.ID} {
+			if err := s.api.call(t.Context(), http.MethodDelete, "/v2.0/"+path, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.untouched(t)
+	})
 	t.Run("refusals", func(t *testing.T) {
 		open := filepath.Join(t.TempDir(), "clouds.yaml")
 		writeFile(t, open, "clouds: {}\n")

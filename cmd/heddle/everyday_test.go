@@ -126,12 +126,15 @@ func TestEverydayRefusals(t *testing.T) {
 	api := login(t, r.ns, "127.0.0.1", data)
 	api.mustCreate(t, "network", map[string]any{"name": "twin"})
 	second := api.mustCreate(t, "network", map[string]any{"name": "twin"})
+	own := api.mustCreate(t, "network", map[string]any{"name": "own"})
+	api.mustCreate(t, "network", map[string]any{"name": "own", "project_id": "0123456789abcdef0123456789abcdef"})
+	want(t, s.show(t, "net show own"), map[string]string{"id": own.ID})
 	evil := api.mustCreate(t, "network", map[string]any{"name": "evil\x1b[2J\nname"})
 	s.refuse(t, 1, "there is no network nothing", "net show nothing")
 	s.refuse(t, 1, "2 networks are called twin: give one's id: ", "net delete "+second.ID+" twin")
 	s.refuse(t, 1, second.ID, "net show twin")
-	if listed := api.list(t, "network"); len(listed) != 3 {
-		t.Errorf("%d networks after a refused delete, want 3", len(listed))
+	if listed := api.list(t, "network"); len(listed) != 5 {
+		t.Errorf("%d networks after a refused delete, want 5", len(listed))
 	}
 	if text := s.run(t, "net list") + s.run(t, "net list -o name") + s.run(t, "net show "+evil.ID); strings.Contains(text, "\x1b") || !strings.Contains(text, `evil\x1b[2J\nname`) {
 		t.Errorf("a name reaches the terminal: %q", text)
@@ -166,8 +169,8 @@ func TestEverydayRefusals(t *testing.T) {
 		return text
 	}
 	here := []string{"HEDDLE_DATA=" + data}
-	if text := complete(here, "net", "show", ""); !strings.HasPrefix(text, evil.ID+"\ntwin\n:4") && !strings.HasPrefix(text, "twin\n"+evil.ID+"\n:4") {
-		t.Errorf("networks to show are completed as\n%s\nwant twin, and the id of that with an evil name", text)
+	if text := complete(here, "net", "show", ""); !strings.HasPrefix(text, evil.ID+"\nown\ntwin\n:4") && !strings.HasPrefix(text, "own\ntwin\n"+evil.ID+"\n:4") {
+		t.Errorf("networks to show are completed as\n%s\nwant own, twin, and the id of that with an evil name", text)
 	}
 	has(t, complete(here, "port", "create", "p", "--network", ""), "twin\n")
 	has(t, complete(here, "sg", "rule", "list", ""), "default\n")

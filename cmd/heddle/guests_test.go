@@ -347,6 +347,18 @@ func (s *guestSite) followHook(t *testing.T) {
 	is("started", onFirst)
 	call(h1, "started")
 	is("started", onFirst)
+	for what, copied := range map[string]string{"a copy": strings.Replace(xml, "4dea22b3", "4dea22b4", 1),
+		"a copy with another MAC address": strings.NewReplacer("4dea22b3", "4dea22b4", p.mac, "02:00:00:00:00:1f").Replace(xml)} {
+		for _, host := range []string{h1, h2} {
+			if text, code := s.hook(t, host, "prepare", copied); code != 1 || !strings.Contains(text, "it is bound to host "+h1+" for the domain with the UUID 4dea22b3-1d52-d8f3-2516-782e98ab3fa0") {
+				t.Errorf("%s of the domain on %s: exit code %d: %s", what, host, code, text)
+			}
+			if text, code := s.hook(t, host, "release", copied); code != 0 || text != "" { // as libvirt does when the start has failed
+				t.Errorf("release of %s: exit code %d: %s", what, code, text)
+			}
+		}
+		is(what+" did not start", onFirst)
+	}
 	call(h2, "prepare")
 	is("about to migrate", state{h1, owner, h1 + " ACTIVE " + h2 + " INACTIVE "})
 	call(h2, "release")
@@ -360,6 +372,7 @@ func (s *guestSite) followHook(t *testing.T) {
 	for what, c := range map[string]struct{ host, xml, words string }{
 		"another MAC address":  {h1, domain(p, "02:00:00:00:00:1f", "<target dev='tap0'/>"), "no interface of the domain has the port's MAC address: write <mac address='02:00:00:00:00:1e'/>"},
 		"no interface's name":  {h1, domain(p, p.mac, ""), "its interface has no name on the host: write <target dev='" + p.tap() + "'/>"},
+		"a path as a name":     {h1, domain(p, p.mac, "<target dev='../x'/>"), "its interface is called ../x on the host, which no interface can be: write <target dev='" + p.tap() + "'/>"},
 		"an unknown host":      {"elsewhere", xml, "no host has joined as elsewhere: start `heddle agent` on it, or name its agent with --host"},
 		"half of the XML":      {h1, xml[:40], "the domain's XML: XML syntax error"},
 		"a port that has gone": {h1, strings.ReplaceAll(xml, p.ID, "00000000-0000-0000-0000-000000000000"), "could not be found"},

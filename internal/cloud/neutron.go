@@ -16,7 +16,10 @@ import (
 )
 
 // Neutron calls the Neutron API.
-type Neutron struct{ client *gophercloud.ServiceClient }
+type Neutron struct {
+	client  *gophercloud.ServiceClient
+	project string // of the login
+}
 
 // Neutron returns a client of the Neutron API for objects as JSON.
 func (s *Session) Neutron() (*Neutron, error) {
@@ -24,7 +27,7 @@ func (s *Session) Neutron() (*Neutron, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the catalog lists no Neutron: %w", err)
 	}
-	return &Neutron{c}, nil
+	return &Neutron{c, s.project()}, nil
 }
 
 // Kind is a kind of object, spelled as the key of one in the API's bodies.
@@ -172,31 +175,68 @@ func refusal(err error) error {
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Find returns the id of the object with an id or name. Several objects may have a name: it is
-// refused then, with their ids.
+// Find returns the id of the object with an id or name. The login's project comes first: names of
+// other projects, which administrators see, count if it has none. Several objects may have a name:
+// it is refused then, with their ids.
 func (n *Neutron) Find(ctx context.Context, k Kind, idOrName string) (string, error) {
-	if uuid.MatchString(idOrName) {
-		var found Object
-		if err := n.Get(ctx, k, idOrName, &found, "id"); !IsGone(err) {
-			return idOrName, err
-		}
+	own, others, err := n.find(ctx, k, idOrName)
+	if len(own) == 0 {
+		own = others
 	}
+	return one(k, idOrName, own, err)
+}
+
+// FindOwn is Find among the objects of the login's project alone.
+func (n *Neutron) FindOwn(ctx context.Context, k Kind, idOrName string) (string, error) {
+	own, others, err := n.find(ctx, k, idOrName)
+	if err == nil && len(own) == 0 && len(others) > 0 {
+		return "", fmt.Errorf("%s %s is not of this login's project", k, terminal.Escape(idOrName))
+	}
+	return one(k, idOrName, own, err)
+}
+
+// find returns the ids of objects with an id or name: those of the login's project, and others.
+func (n *Neutron) find(ctx context.Context, k Kind, idOrName string) (own, others []string, err error) {
 	if idOrName == "" {
-		return "", fmt.Errorf("which %s? the name is empty", k)
+		return nil, nil, fmt.Errorf("which %s? the name is empty", k)
 	}
 	var found []Object
-	if err := n.List(ctx, k, url.Values{k.NameField(): {idOrName}, "fields": {"id"}}, &found); err != nil {
-		return "", err
+	if uuid.MatchString(idOrName) {
+		var o Object
+		switch err := n.Get(ctx, k, idOrName, &o, "id", "project_id"); {
+		case err == nil:
+			found = []Object{o}
+		case !IsGone(err):
+			return nil, nil, err
+		}
 	}
-	switch len(found) {
-	case 0:
-		return "", fmt.Errorf("there is no %s %s", k, terminal.Escape(idOrName))
-	case 1:
-		return found[0].ID(), nil
+	if len(found) == 0 {
+		if err := n.List(ctx, k, url.Values{k.NameField(): {idOrName}, "fields": {"id", "project_id"}}, &found); err != nil {
+			return nil, nil, err
+		}
 	}
-	ids := make([]string, len(found))
-	for i, f := range found {
-		ids[i] = f.ID()
+	for _, o := range found {
+		if o.Text("project_id") == n.project {
+			own = append(own, o.ID())
+		} else {
+			others = append(others, o.ID())
+		}
 	}
-	return "", fmt.Errorf("%d %ss are called %s: give one's id: %s", len(found), k, terminal.Escape(idOrName), strings.Join(ids, ", "))
+	return own, others, nil
 }
+
+// one returns the only id that was found.
+func one(k Kind, idOrName string, ids []string, err error) (string, error) {
+	switch {
+	case err != nil:
+		return "", err
+	case len(ids) == 1:
+		return ids[0], nil
+	case len(ids) == 0:
+		return "", fmt.Errorf("there is no %s %s", k, terminal.Escape(idOrName))
+	}
+	return "", fmt.Errorf("%d %ss are called %s: give one's id: %s", len(ids), k, terminal.Escape(idOrName), strings.Join(ids, ", "))
+}
+
+// IsID reports whether a text has the form of an object's id.
+func IsID(text string) bool { return uuid.MatchString(text) }

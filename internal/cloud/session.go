@@ -19,6 +19,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 	"sigs.k8s.io/yaml"
 
 	"heddle/internal/terminal"
@@ -85,6 +86,21 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
 	}
 	return &Session{provider: provider, region: endpoint.Region}, nil
+}
+
+// project returns the id of the project that the login is for, "" if there is none.
+func (s *Session) project() string {
+	result, ok := s.provider.GetAuthResult().(interface {
+		ExtractProject() (*tokens.Project, error)
+	})
+	if !ok {
+		return ""
+	}
+	p, err := result.ExtractProject()
+	if err != nil || p == nil {
+		return ""
+	}
+	return p.ID
 }
 
 func (c Config) settings() (auth gophercloud.AuthOptions, endpoint gophercloud.EndpointOpts, transport *http.Transport, err error) {

@@ -51,7 +51,10 @@ type config struct {
 	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	Attachments      []types.GCAttachment `json:"cni.dev/attachments"` // what libcni 1.2 called them
 
-	podName string // of CNI_ARGS
+	// What CNI_ARGS has. Who starts containers may set them: they reach this project's objects alone.
+	podName      string
+	portOfArgs   bool // Port is from there
+	groupsOfArgs bool // and SecurityGroups
 }
 
 // readConfig reads a network configuration with the values of CNI_ARGS, and fills in defaults.
@@ -121,9 +124,9 @@ func (c *config) readArgs(args string) error {
 		case "MAC":
 			c.MAC = value
 		case "HEDDLE_PORT":
-			c.Port = value
+			c.Port, c.portOfArgs = value, true
 		case "HEDDLE_SECURITY_GROUPS":
-			c.SecurityGroups = strings.Split(value, ",")
+			c.SecurityGroups, c.groupsOfArgs = strings.Split(value, ","), true
 		default:
 			unknown = append(unknown, key)
 		}

@@ -9,6 +9,7 @@ package cni
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -130,11 +131,14 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 	}
 	defer alone.Close()
-	id := c.Port
-	if id == "" {
-		if id, err = c.createPort(ctx, p, c.attachment(args)); err != nil {
-			return err
-		}
+	var id string
+	if c.Port != "" {
+		id, err = find(ctx, p, cloud.Port, c.Port, c.portOfArgs)
+	} else {
+		id, err = c.createPort(ctx, p, c.attachment(args))
+	}
+	if err != nil {
+		return err
 	}
 	result, err := p.Plug(ctx, id, c.place(args))
 	if err == nil {
@@ -148,9 +152,23 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	return err
 }
 
+// find returns the id of an object of the login's project or, by an id in the network
+// configuration, of another. The login is an administrator's, who sees what all projects call their
+// objects: no tenant is to choose a container's network by a name.
+func find(ctx context.Context, p *plug.Plugger, k cloud.Kind, idOrName string, ofArgs bool) (string, error) {
+	if cloud.IsID(idOrName) && !ofArgs {
+		return p.API.Find(ctx, k, idOrName)
+	}
+	id, err := p.API.FindOwn(ctx, k, idOrName)
+	if err != nil && !ofArgs {
+		err = fmt.Errorf("%w; one of another project is named by its id", err)
+	}
+	return id, err
+}
+
 // createPort makes a port on the network, and returns its id.
 func (c *config) createPort(ctx context.Context, p *plug.Plugger, a plug.Attachment) (string, error) {
-	network, err := p.API.Find(ctx, cloud.Network, c.Network)
+	network, err := find(ctx, p, cloud.Network, c.Network, false)
 	if err != nil {
 		return "", err
 	}
@@ -168,7 +186,7 @@ func (c *config) createPort(ctx context.Context, p *plug.Plugger, a plug.Attachm
 	if c.SecurityGroups != nil {
 		groups := make([]string, len(c.SecurityGroups))
 		for i, group := range c.SecurityGroups {
-			if groups[i], err = p.API.Find(ctx, cloud.SecurityGroup, group); err != nil {
+			if groups[i], err = find(ctx, p, cloud.SecurityGroup, group, c.groupsOfArgs); err != nil {
 				return "", err
 			}
 		}

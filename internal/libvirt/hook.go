@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 
 	"heddle/internal/cloud"
@@ -20,8 +21,11 @@ type Hook struct {
 // owner is the device_owner of the ports of domains, unless they have one.
 const owner = "compute:libvirt"
 
-// interfaceName is the key of binding:profile that names the interface on the host.
-const interfaceName = "interface_name"
+// Keys of binding:profile.
+const (
+	interfaceName = "interface_name" // of the interface on the host
+	domainUUID    = "libvirt_domain" // UUID of the domain that the binding is for
+)
 
 // port is a port as the API shows it to an administrator.
 type port struct {
@@ -29,6 +33,7 @@ type port struct {
 	MACAddress  string         `json:"mac_address"`
 	DeviceOwner string         `json:"device_owner"`
 	HostID      *string        `json:"binding:host_id"` // nil: the caller may not see it
+	Status      string         `json:"status"`
 	VIFType     string         `json:"binding:vif_type"`
 	Profile     map[string]any `json:"binding:profile"`
 }
@@ -39,6 +44,31 @@ func (p *port) device(profile map[string]any) string {
 		return name
 	}
 	return "tap" + p.ID[:11]
+}
+
+// deviceName matches what the kernel takes for the name of an interface, of characters that need no
+// care elsewhere.
+var deviceName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
+
+// isOfAnother reports whether a binding is for another domain than d. Libvirt calls the hook for
+// each domain with the port in its metadata: a copy of the one that runs has it, too.
+func isOfAnother(profile map[string]any, d *Domain) bool {
+	uuid, _ := profile[domainUUID].(string)
+	return uuid != "" && uuid != d.UUID
+}
+
+// checkFree refuses a port that something else uses.
+func (h *Hook) checkFree(p *port, d *Domain) error {
+	switch _, known := p.Profile[domainUUID]; {
+	case *p.HostID == "":
+		return nil
+	case isOfAnother(p.Profile, d):
+		return fmt.Errorf("it is bound to host %s for the domain with the UUID %s: a copy of a domain needs a port of its own; "+
+			"if that domain is gone, `heddle port set %s --host ''` takes the port from it", *p.HostID, terminal.Escape(fmt.Sprint(p.Profile[domainUUID])), p.ID)
+	case !known && *p.HostID == h.Host && p.Status == "ACTIVE":
+		return fmt.Errorf("it is in use on this host already: `heddle unplug %s` if it is plugged into a namespace, or stop the machine that has its tap open", p.ID)
+	}
+	return nil
 }
 
 // Handles reports whether the hook does something at one of libvirt's operations. The others need
@@ -78,12 +108,17 @@ func (h *Hook) prepare(ctx context.Context, d *Domain, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := h.checkFree(p, d); err != nil {
+		return err
+	}
 	nic, ok := d.interfaceOf(p.MACAddress)
 	switch {
 	case !ok:
 		return fmt.Errorf("no interface of the domain has the port's MAC address: write <mac address='%s'/>", p.MACAddress)
 	case nic.Device == "":
 		return fmt.Errorf("its interface has no name on the host: write <target dev='%s'/>", p.device(p.Profile))
+	case !deviceName.MatchString(nic.Device):
+		return fmt.Errorf("its interface is called %s on the host, which no interface can be: write <target dev='%s'/>", terminal.Escape(nic.Device), p.device(nil))
 	}
 	profile := maps.Clone(p.Profile)
 	if profile == nil {
@@ -92,6 +127,7 @@ func (h *Hook) prepare(ctx context.Context, d *Domain, id string) error {
 	if delete(profile, interfaceName); nic.Device != p.device(nil) {
 		profile[interfaceName] = nic.Device
 	}
+	profile[domainUUID] = d.UUID
 	if p.DeviceOwner == "" {
 		if _, err := h.API.Update(ctx, cloud.Port, p.ID, map[string]any{"device_owner": owner, "device_id": d.UUID}); err != nil {
 			return err
@@ -136,7 +172,7 @@ func (h *Hook) standBy(ctx context.Context, id string, profile map[string]any) e
 
 // release takes the port of a machine that has ended here from this host. A machine that has
 // migrated runs elsewhere already, or is about to be seen there.
-func (h *Hook) release(ctx context.Context, _ *Domain, id string) error {
+func (h *Hook) release(ctx context.Context, d *Domain, id string) error {
 	p, err := h.port(ctx, id)
 	if cloud.IsGone(err) {
 		return nil
@@ -148,6 +184,10 @@ func (h *Hook) release(ctx context.Context, _ *Domain, id string) error {
 	if err != nil {
 		return err
 	}
+	own := slices.IndexFunc(all, func(b cloud.Binding) bool { return b.Host == h.Host })
+	if own < 0 || isOfAnother(all[own].Profile, d) {
+		return nil
+	}
 	if *p.HostID != h.Host {
 		return h.removeBinding(ctx, p.ID, all)
 	}
@@ -155,7 +195,9 @@ func (h *Hook) release(ctx context.Context, _ *Domain, id string) error {
 	if next >= 0 {
 		return h.handOver(ctx, p.ID, all[next].Host)
 	}
-	attributes := map[string]any{"binding:host_id": ""}
+	profile := maps.Clone(p.Profile)
+	delete(profile, domainUUID)
+	attributes := map[string]any{"binding:host_id": "", "binding:profile": profile}
 	if p.DeviceOwner == owner {
 		attributes["device_owner"], attributes["device_id"] = "", ""
 	}
