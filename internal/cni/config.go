@@ -51,7 +51,8 @@ type config struct {
 	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	Attachments      []types.GCAttachment `json:"cni.dev/attachments"` // what libcni 1.2 called them
 
-	// What CNI_ARGS has. Who starts containers may set them: they reach this project's objects alone.
+	// What CNI_ARGS has. Who starts containers may set them: they reach this project's objects
+	// alone.
 	podName      string
 	portOfArgs   bool // Port is from there
 	groupsOfArgs bool // and SecurityGroups
