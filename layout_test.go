@@ -21,7 +21,7 @@ import (
 var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp"}
 
 // machinery knows no words; all but words and thinking may import it.
-var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/sealing", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry", "internal/ovsdb"}
+var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/sealing", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry", "internal/spans", "internal/ovsdb"}
 
 // may lists, for each folder, what it may import of this module beyond what its rank gives it. A
 // folder stands for itself and its children. When the table is wrong, change it in the commit that
@@ -43,9 +43,9 @@ var may = map[string][]string{
 	// The server is behind the contract that all others use: only main, commands for its own host
 	// and tests open it.
 	"internal/store/backend": {"internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"},
-	"internal/store/records": {"internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
+	"internal/store/records": {"internal/spans", "internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
-	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/admin": {"internal/task", "internal/telemetry"}, "internal/sealing": {}, "internal/strictjson": {}, "internal/terminal": {},
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/spans": {"internal/task"}, "internal/admin": {"internal/task", "internal/telemetry"}, "internal/sealing": {}, "internal/strictjson": {}, "internal/terminal": {},
 	// Two areas drive switches by their databases: the hosts of a XenAPI pool, and VTEPs.
 	"internal/ovsdb": {"internal/task", "internal/terminal"},
 	// Areas: the above and their own children, never another area.
@@ -88,7 +88,7 @@ var may = map[string][]string{
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),
 	"internal/xen/agent":   join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Edges.
-	"internal/api": join(words, []string{"internal/task", "internal/strictjson", "internal/store"}),
+	"internal/api": join(words, []string{"internal/spans", "internal/task", "internal/strictjson", "internal/store"}),
 	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.
 	"internal/api/credentials": {},
 	"internal/api/identity":    join(words, machinery, []string{"internal/api", "internal/api/credentials", "internal/store/schema"}),
@@ -138,6 +138,7 @@ var onlyIn = map[string][]string{
 	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/netlab"},
 	"github.com/osrg/gobgp":                 {"internal/bgp"},
 	"github.com/go-json-experiment/json":    {"internal/strictjson"},
+	"go.opentelemetry.io/otel":              {"internal/spans"},
 	"golang.zx2c4.com/wireguard":            {"internal/overlay/wireguard"},
 	"github.com/coreos/go-systemd/v22":      {"internal/telemetry", "internal/api"},
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},

@@ -23,6 +23,7 @@ import (
 	"heddle/internal/overlay/filterlog"
 	"heddle/internal/policy"
 	"heddle/internal/services"
+	"heddle/internal/spans"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
@@ -56,6 +57,7 @@ type agentConfig struct {
 	dhcp             dhcpConfig
 	xen              xenConfig
 	log              logConfig
+	spans            spansConfig
 	admin            adminConfig
 }
 
@@ -108,6 +110,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	c.dhcp.flags(f)
 	c.xen.flags(f)
 	c.log.flags(f)
+	c.spans.flags(f)
 	c.admin.flags(f, "agent")
 	return cmd
 }
@@ -157,6 +160,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := errors.Join(c.containers.check(), c.metadata.check(), c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.joining != (joinConfig{}))); err != nil {
 		return err
 	}
+	if err := c.spans.check(); err != nil {
+		return err
+	}
 	if c.dhcp.on {
 		if err := dhcp.Alone(); err != nil {
 			return err
@@ -183,6 +189,12 @@ func (c *agentConfig) run(ctx context.Context) error {
 	defer opening.store.Close()
 	a := &agents{config: c, id: id, tunnelIP: tunnelIP, store: opening.store, log: log, metrics: telemetry.NewMetrics(version),
 		felix: felix{environment, file}, startOver: func() { startOver(errStartOver) }}
+	if a.spans, err = c.spans.open("agent", c.name, a.metrics, log); err != nil {
+		return err
+	}
+	if a.spans != nil {
+		a.following = append(a.following, a.spans)
+	}
 	opening.then = a.enter
 	if err := a.build(); err != nil {
 		return err
@@ -409,6 +421,7 @@ type agents struct {
 	store    store.Store
 	log      *slog.Logger
 	metrics  *telemetry.Metrics
+	spans    *spans.Tracer // nil: nothing is recorded
 	felix    felix
 	// startOver ends all agents of this process and starts the program again.
 	startOver func()
@@ -482,7 +495,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
-		Companion: c.serviceContainers(t), Metadata: service, Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd,
+		Companion: c.serviceContainers(t), Metadata: service, Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd, Spans: t.spans,
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))

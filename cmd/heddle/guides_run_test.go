@@ -163,6 +163,9 @@ var guides = map[string]guide{
 		"promtool query instant http://127.0.0.1:9090 'up{job=\"heddle\"}'":     {change: both("promtool query instant http://127.0.0.1:9090 'up{job=\"heddle\"}'", "=> 1 ")},
 		"promtool query instant http://127.0.0.1:9090 'ALERTS{job=\"heddle\"}'": {until: "HeddleBackupOld", then: "ls /etc/heddle/monitoring/grafana/overview.json"},
 	}},
+	"tracing.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"heddle net create traced": {change: map[string]string{"curl -s": "until curl -s", "[1-9]'": "[1-9]'; do sleep 0.2; done"}, first: ". /var/lib/heddle/openrc"},
+	}},
 	"upgrade.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"install -m 755 heddle.new /usr/local/bin/heddle": {first: "cp bin/heddle heddle.new"},
 		"./heddle.new upgrade plan --max-unavailable 2":   {first: "cp bin/heddle heddle.new"},

@@ -30,6 +30,7 @@ import (
 	"heddle/internal/control"
 	"heddle/internal/sealing"
 	"heddle/internal/services"
+	"heddle/internal/spans"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -67,6 +68,7 @@ type serveConfig struct {
 	physnets    []string
 	vnis        string
 	log         logConfig
+	spans       spansConfig
 	admin       adminConfig
 }
 
@@ -148,6 +150,7 @@ other one joins by a token that heddle cluster token prints.`,
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
 	f.StringVar(&c.vnis, "vni-range", "1-16777215", "`MIN-MAX` segmentation ids to choose from for networks of type vxlan")
 	c.log.flags(f)
+	c.spans.flags(f)
 	c.admin.flags(f, "serve")
 	return cmd
 }
@@ -166,7 +169,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err := cmp.Or(err1, err2); err != nil {
 		return usageError{err}
 	}
-	if err := cmp.Or(c.checkTLS(), c.checkQuota(), c.dnsUpdate.check(), c.nova.check()); err != nil {
+	if err := cmp.Or(c.checkTLS(), c.checkQuota(), c.spans.check(), c.dnsUpdate.check(), c.nova.check()); err != nil {
 		return err
 	}
 	if c.certificateLife <= 0 {
@@ -207,19 +210,31 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 		return nil, err
 	}
 	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
+	if err := s.addSpans(); err != nil {
+		return nil, err
+	}
 	watchdog := new(task.Watchdog)
 	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root, Watchdog: watchdog}, slices.Concat(schema.All(), hosts.Tables(), servers.Tables())...)
 	s.db = records.NewDB(st, s.replica)
-	s.tasks = append(c.admin.newHealth(observed{
+	s.tasks = append(s.tasks, c.admin.newHealth(observed{
 		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: watchdog.Hung, Log: log},
 		log:     &c.log, settings: startedWith(ctx),
-	}, s.waiting), newStoreProbe(st, log, s.metrics), s.replica)
+	}, s.waiting)...)
+	s.tasks = append(s.tasks, newStoreProbe(st, log, s.metrics), s.replica)
 	age, aging := newReplicaAge(s.replica.Fresh)
 	s.tasks = append(s.tasks, aging)
 	s.metrics.Register(func() []telemetry.Value { return slices.Concat(s.figures(), age.metrics(time.Now())) })
 	s.metrics.Register(c.serverCertificates().metrics)
 	s.addSpace()
 	return s, nil
+}
+
+// addSpans adds the task that sends spans, if there is somebody to send them to.
+func (s *server) addSpans() (err error) {
+	if s.spans, err = s.config.spans.open("serve", s.config.cluster.name, s.metrics, s.log); s.spans != nil {
+		s.tasks = append(s.tasks, s.spans)
+	}
+	return err
 }
 
 // enter checks that the store is one of Heddle's. An empty data directory becomes a new cloud; an
@@ -254,6 +269,7 @@ type server struct {
 	log      *slog.Logger
 	store    *backend.Etcd
 	metrics  *telemetry.Metrics
+	spans    *spans.Tracer // nil: nothing is recorded
 	replica  *replica.Replica
 	db       *records.DB
 	control  *control.Service
@@ -470,7 +486,7 @@ func (s *server) addAuthority(guarded *http.ServeMux) {
 // addServer adds the server of an API. o lacks what all of them share.
 func (s *server) addServer(o api.Options) (*api.Server, error) {
 	c := s.config
-	o.Handler, o.Log, o.Observe = withReserve(o.Handler), s.log.With("part", o.Name), s.metrics.Request
+	o.Handler, o.Log, o.Observe, o.Spans = withReserve(o.Handler), s.log.With("part", o.Name), s.metrics.Request, s.spans
 	o.AllowPlain, o.Proxy, o.Inherited = c.allowPlain, c.behindProxy, s.inherited
 	srv, err := api.NewServer(o)
 	if err != nil {

@@ -32,10 +32,10 @@ type servicesStorm struct {
 
 	visitors []*visitor
 	flows    []*longFlow
-	outages  [3]spans // of each host's agent
-	cuts     [3]spans // of each host
-	verdicts spans    // that say that a member is down
-	moves    spans    // of containers, and hosts that were found dead
+	outages  [3]periods // of each host's agent
+	cuts     [3]periods // of each host
+	verdicts periods    // that say that a member is down
+	moves    periods    // of containers, and hosts that were found dead
 }
 
 type servicesStormOptions struct {
@@ -665,7 +665,7 @@ func (s *servicesStorm) checkVerdicts() {
 }
 
 // overlaps reports whether a span overlaps one of the others, or begins soon after one.
-func overlaps(s span, others ...*spans) bool {
+func overlaps(s span, others ...*periods) bool {
 	for _, o := range others {
 		for _, one := range o.list() {
 			if s.begin.Before(one.end.Add(outageGrace)) && s.end.After(one.begin) {

@@ -93,23 +93,23 @@ func (s span) String() string {
 	return fmt.Sprintf("%s from %s to %s", s.what, s.begin.Format("15:04:05.000"), s.end.Format("15:04:05.000"))
 }
 
-// spans collects some. The zero spans is empty.
-type spans struct {
+// periods collects some. The zero periods is empty.
+type periods struct {
 	mu  sync.Mutex
 	all []span
 }
 
-func (s *spans) add(one span) {
+func (s *periods) add(one span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, one)
 }
 
 // begin adds one that goes on until finish is called.
-func (s *spans) begin(what string) { s.add(span{what, time.Now(), time.Now().Add(time.Hour)}) }
+func (s *periods) begin(what string) { s.add(span{what, time.Now(), time.Now().Add(time.Hour)}) }
 
 // finish ends the newest, if it goes on.
-func (s *spans) finish() {
+func (s *periods) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := len(s.all) - 1; last >= 0 && s.all[last].end.After(time.Now()) {
@@ -117,7 +117,7 @@ func (s *spans) finish() {
 	}
 }
 
-func (s *spans) list() []span {
+func (s *periods) list() []span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.all)
@@ -136,9 +136,9 @@ const (
 
 // visitor opens a connection to an address after the other.
 type visitor struct {
-	spans  // of connections that have failed
-	at     string
-	served atomic.Int64
+	periods // of connections that have failed
+	at      string
+	served  atomic.Int64
 }
 
 // visit has a machine connect to an address until ctx ends.
@@ -184,9 +184,9 @@ func fetch(ctx context.Context, client *http.Client, url string) error {
 
 // longFlow is a connection over which packets go to and fro for as long as it is open.
 type longFlow struct {
-	spans // of silence
-	what  string
-	conn  net.Conn
+	periods // of silence
+	what    string
+	conn    net.Conn
 
 	mu   sync.Mutex
 	last time.Time // of an answer

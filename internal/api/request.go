@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"heddle/internal/spans"
 )
 
 // RequestIDHeader carries the id of a request in every answer; clients log it (neutron-api §1).
@@ -108,7 +111,8 @@ func (s *Server) Handler() http.Handler {
 
 			decoding: s.decoding,
 		}
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+		ctx, span := s.opts.Spans.Request(context.WithValue(r.Context(), requestKey{}, q), s.opts.Name, r.Header)
+		r = r.WithContext(ctx)
 		out := &response{ResponseWriter: w}
 		out.Header().Set(RequestIDHeader, q.id)
 		body := s.limitBody(out, r)
@@ -120,6 +124,7 @@ func (s *Server) Handler() http.Handler {
 				body.finish()
 			}
 			took := time.Since(start)
+			endSpan(span, r, q, out.code())
 			s.opts.Observe(s.opts.Name, knownMethod(r.Method), strconv.Itoa(out.code()), took)
 			s.opts.Log.Debug("request", "api", s.opts.Name, "request", q.id, "method", r.Method, "path", r.URL.Path,
 				"code", out.code(), "took", took, "client", q.client)
@@ -130,6 +135,23 @@ func (s *Server) Handler() http.Handler {
 		}
 		s.opts.Handler.ServeHTTP(out, r)
 	})
+}
+
+// endSpan ends the span of a request. It has neither the query nor the body, which may hold
+// secrets.
+func endSpan(span spans.Span, r *http.Request, q *request, code int) {
+	if !span.Recorded() {
+		return
+	}
+	span.Set("http.request.method", knownMethod(r.Method))
+	span.Set("url.path", r.URL.Path)
+	span.Set("heddle.request_id", q.id)
+	span.SetInt("http.response.status_code", int64(code))
+	var err error
+	if code >= http.StatusInternalServerError {
+		err = errors.New(http.StatusText(code))
+	}
+	span.End(err)
 }
 
 // limitBody puts the server's limits around the body of r; nil when it has none.

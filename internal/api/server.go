@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/spans"
 	"heddle/internal/task"
 )
 
@@ -58,6 +59,8 @@ type Options struct {
 	// Observe is called for every answered request: the API's name, method, status code and time
 	// taken. May be nil.
 	Observe func(api, method, code string, took time.Duration)
+
+	Spans *spans.Tracer // records the calls; nil: they are not recorded
 
 	Grace time.Duration // how long requests may take to finish after Run's context ended; 0 = 10 s
 }

@@ -21,6 +21,7 @@ import (
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/overlay/workload"
 	"heddle/internal/reconcile"
+	"heddle/internal/spans"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/presence"
@@ -76,6 +77,8 @@ type Options struct {
 	// CertificateEnd returns the end of the host's certificate, for reports; nil: it has none.
 	CertificateEnd func() time.Time `json:"-"`
 	Logs           LogOptions       // of decisions that logs ask for
+	// Spans records the application of changes; nil: they are not recorded.
+	Spans *spans.Tracer `json:"-"`
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
 	Companion func(Shared) Companion `json:"-"`
 	// Metadata, if set, is built likewise, and answers this host's workloads at 169.254.169.254.

@@ -1,10 +1,12 @@
 package overlay
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"heddle/internal/spans"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
@@ -55,6 +57,7 @@ func (f *feed) changed(u snapshot.Update) {
 	net := f.engine.net
 	var moved []*sighting
 	first := u.Prev.Revision == 0
+	defer f.record(&u, first)()
 	net.mu.Lock()
 	net.adopting = first
 	net.revision = u.Next.Version()
@@ -99,6 +102,43 @@ func (f *feed) changed(u snapshot.Update) {
 		f.arrivals.reconciler.Complete()
 		close(f.loaded)
 	}
+}
+
+// record starts the spans of the application of bundles, one for each revision that changed some,
+// and returns what ends them.
+func (f *feed) record(u *snapshot.Update, first bool) (end func()) {
+	if f.opts.Spans == nil || first {
+		return func() {}
+	}
+	bundles := map[int64]int64{}
+	for i := range u.Changed {
+		if c := &u.Changed[i]; c.Source == schema.Bundles.Name() {
+			bundles[revisionOf(u.Next, c.ID)]++
+		}
+	}
+	stopped := f.engine.count.invalidations.Load()
+	var all []spans.Span
+	for revision, n := range bundles {
+		if _, span := f.opts.Spans.Apply(context.Background(), "apply", revision); span.Recorded() {
+			span.SetInt("heddle.bundles", n)
+			all = append(all, span)
+		}
+	}
+	return func() {
+		for _, span := range all {
+			span.SetInt("heddle.invalidations", int64(f.engine.count.invalidations.Load()-stopped))
+			span.End(nil)
+		}
+	}
+}
+
+// revisionOf returns the revision of a bundle's last change; of one that has gone, that of the
+// snapshot.
+func revisionOf(s *snapshot.Snapshot, bundle string) int64 {
+	if e := s.Get(schema.Bundles.Name(), bundle); e != nil {
+		return e.Mod
+	}
+	return s.Revision
 }
 
 // applyTopology applies what the world is made of, and collects the rest. It needs the network's

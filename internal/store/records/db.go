@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/spans"
 	"heddle/internal/store"
 	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
@@ -60,7 +61,9 @@ func (db *DB) View(ctx context.Context) (*Snap, error) {
 //
 // Errors of the store: after [store.ErrOutcomeUnknown] the commit may have happened, after any
 // other it did not. [store.ErrConflict] means that other writers were faster at each attempt.
-func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
+func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (revision int64, err error) {
+	ctx, span := spans.Child(ctx, "update")
+	defer func() { span.End(err) }()
 	u := update{db: db, f: f}
 	defer u.leave()
 	snap, err := db.replica.At(ctx, db.replica.Snapshot().RevisionOf(db.last.Load()))
@@ -68,6 +71,7 @@ func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
 		return 0, err
 	}
 	for attempt := range mostAttempts {
+		span.SetInt("heddle.attempts", int64(attempt)+1)
 		rev, err := u.try(ctx, snap)
 		var r *retry
 		if !errors.As(err, &r) {
@@ -125,7 +129,7 @@ func (u *update) try(ctx context.Context, snap *snapshot.Snapshot) (int64, error
 	if err := u.enter(ctx, tx.touched, snap); err != nil {
 		return 0, err
 	}
-	rev, err := u.db.store.Commit(ctx, conds, ops)
+	rev, err := u.write(ctx, conds, ops)
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		u.fresh = true
@@ -135,6 +139,17 @@ func (u *update) try(ctx context.Context, snap *snapshot.Snapshot) (int64, error
 	}
 	u.committed(rev, snap.History)
 	return rev, nil
+}
+
+// write commits in a span of its own.
+func (u *update) write(ctx context.Context, conds []store.Cond, ops []store.Op) (int64, error) {
+	ctx, span := spans.Child(ctx, "commit")
+	rev, err := u.db.store.Commit(ctx, conds, ops)
+	if err == nil {
+		span.Committed(rev)
+	}
+	span.End(err)
+	return rev, err
 }
 
 // failed returns an error of f, or a retry if f may have failed for its old snapshot.
