@@ -437,9 +437,13 @@ func (s *server) addOperator() error {
 	c := s.config
 	var srv *api.Server
 	open, guarded := http.NewServeMux(), http.NewServeMux()
-	console.Register(guarded, console.Options{
+	status := console.Options{
 		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates,
-	})
+	}
+	if c.cluster.on {
+		status.Cluster = s.clusterMembers
+	}
+	console.Register(guarded, status)
 	o := hosts.Options{
 		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(), CertificateLife: c.certificateLife,
 		Pin: func() string { return srv.Fingerprint() }, Log: s.log.With("part", "hosts"),

@@ -57,6 +57,9 @@ func (c *serveConfig) peer(ctx context.Context, log *slog.Logger) (*backend.Peer
 	case c.cluster.joinFile == "", past.Store && !joining:
 		return peer, c.checkToken(past)
 	}
+	if err := checkListen(c.agents, peer.Listen); err != nil {
+		return nil, err
+	}
 	peer.Join, err = servers.JoinRetrying(ctx, c.clusterToken, servers.JoinOptions{Name: peer.Name, PeerURL: peer.URL(), DataDir: c.data}, log.With("part", "cluster"))
 	return peer, err
 }
@@ -81,6 +84,23 @@ func (c *serveConfig) checkCluster() (*backend.Peer, error) {
 	return peer, nil
 }
 
+// checkListen returns an error unless this machine can listen at both addresses of a server that is
+// about to join: as a member that cannot be reached, it would keep others from joining.
+func checkListen(agents, peers string) error {
+	for _, at := range [][2]string{{"--agents-listen", agents}, {"--peer-listen", peers}} {
+		setting, address := at[0], at[1]
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return fmt.Errorf("%s %s: this machine cannot listen there, so it has not joined the cluster and its token is not used up: give a free port of an address that this machine has (%w)",
+				setting, address, err)
+		}
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("%s %s: %w", setting, address, err)
+		}
+	}
+	return nil
+}
+
 // checkToken refuses a token beside a store that is in no cluster with others: it would have to be
 // thrown away to join.
 func (c *serveConfig) checkToken(past backend.Past) error {
@@ -98,8 +118,10 @@ func (c *serveConfig) checkToken(past backend.Past) error {
 func (c *serveConfig) clusterToken() (string, error) {
 	raw, err := os.ReadFile(c.cluster.joinFile)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("--join-file %s: there is no such file, and this server has no store: run `heddle cluster token %s` on a server of the cluster and put its token there",
-			c.cluster.joinFile, c.cluster.name)
+		return "", fmt.Errorf("--join-file %[1]s: there is no such file, and this server has no store: run `heddle cluster token %[2]s` on a server of the cluster and put its token there; "+
+			"if this server, or an earlier one of its name, is a member, run `heddle cluster remove %[2]s` there first", c.cluster.joinFile, c.cluster.name)
+	} else if errors.Is(err, os.ErrPermission) {
+		return "", fmt.Errorf("--join-file: %w: give the file to the server's user: chown heddle: %s", err, c.cluster.joinFile)
 	} else if err != nil {
 		return "", fmt.Errorf("--join-file: %w", err)
 	}

@@ -185,6 +185,15 @@ func TestClusterForms(t *testing.T) {
 	refuse(t, s1.ns, 1, "is one of the 3 members of a cluster (s1, s2, s3): start heddle serve with --cluster", s1.alone()...)
 	refuse(t, s1.ns, 1, "is one of the 3 members of a cluster", "backup", filepath.Join(t.TempDir(), "file"), "--data", s1.data)
 	refuse(t, s2.ns, 1, "Not enough servers of the cluster are up", "cluster", "remove", "s3", "--data", s2.data)
+	withinLease(t, "the status to name the dead server", func() bool {
+		text, code := output(t, s2.ns, "status", "--data", s2.data)
+		return code == 1 && strings.Contains(text, "cluster: server s1 is down") && strings.Contains(text, "one more failure stops the cloud: 2 of 3")
+	})
+	refuse(t, s1.ns, 1, "name s3: another server of the cluster, at https://192.0.2.3:2380, has it", append(s1.member(), "--name", "s3")...)
+	if err := os.RemoveAll(filepath.Join(s1.data, "etcd", "member", "wal")); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, s1.ns, 1, "has lost its log", s1.member()...)
 }
 
 // refuseServers tries what the cluster of s1 refuses to another machine.
@@ -205,6 +214,10 @@ func refuseServers(t *testing.T, s1, s4 *serverMachine) {
 	try(succeed(t, s1.ns, "host", "token", "--data", s1.data), "this join token is for hosts", s4.member())
 	try(s1.serverToken(t, "s9"), "The token is for server s9, not s4", s4.member())
 	try(good, "The cluster has a server named s2", append(s4.member(), "--name", "s2"))
+	try(good, "the cluster's other servers cannot reach a loopback address", append(s4.member(), "--peer-listen", "127.0.0.1:2380"))
+	for _, setting := range []string{"--peer-listen", "--agents-listen"} {
+		refuse(t, s4.ns, 1, setting+" 192.0.2.99:2999: this machine cannot listen there", append(s4.member(), setting, "192.0.2.99:2999")...)
+	}
 	for _, m := range s1.members(t) {
 		if strings.HasPrefix(m, " ") {
 			t.Errorf("a refused server was added: %q", s1.members(t))
@@ -306,7 +319,10 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	s.servers[2].kill()
 	s1.waitLed(t)
 	for _, m := range s.servers[1:3] {
-		succeed(t, s1.ns, "cluster", "remove", m.name, "--data", s1.data)
+		want := fmt.Sprintf("removed server %s at https://%s:2380", m.name, m.ip)
+		if got := succeed(t, s1.ns, "cluster", "remove", m.name, "--data", s1.data); strings.TrimSpace(got) != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 	s1.waitMembers(t, "s1", "s4", "s5")
 

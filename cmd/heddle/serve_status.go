@@ -32,6 +32,16 @@ func (s *server) storeMembers(ctx context.Context) ([]console.StoreMember, error
 	return members, nil
 }
 
+// clusterMembers returns the members of the cluster that the embedded store is in.
+func (s *server) clusterMembers(ctx context.Context) ([]console.ClusterMember, error) {
+	members, err := s.store.Members(ctx)
+	var all []console.ClusterMember
+	for _, m := range members {
+		all = append(all, console.ClusterMember{Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner})
+	}
+	return all, err
+}
+
 // certificates returns the certificates of the APIs and of the store's authority, as far as they
 // can be read.
 func (s *server) certificates() (all []console.Certificate) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -85,13 +86,18 @@ func clusterTokenCommand(cloud *cloud.Config) *cobra.Command {
 
 func clusterRemoveCommand(cloud *cloud.Config) *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove NAME",
+		Use:   "remove NAME|URL",
 		Short: "Remove a server from the cluster for good",
-		Long: "Removes a server, dead or alive, by its name or, if it has never run, its peer URL. A server that runs ends, and keeps its data aside.\n" +
+		Long: "Removes a server, dead or alive, by its name or its peer URL, and prints both. A server that runs ends, and keeps its data aside.\n" +
 			"It is refused if the cluster would be left without a majority of servers that are up.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return callOperator(cmd, cloud, http.MethodDelete, "/v1/cluster/members/"+url.PathEscape(args[0]), nil, nil)
+			var removed memberView
+			if err := callOperator(cmd, cloud, http.MethodDelete, "/v1/cluster/members/"+url.PathEscape(args[0]), nil, &removed); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "removed server %s at %s\n", cmp.Or(removed.Name, "without a name"), removed.PeerURL)
+			return err
 		},
 	}
 }

@@ -31,6 +31,8 @@ type Options struct {
 	// status. Either may be nil.
 	StoreMembers func(context.Context) ([]StoreMember, error)
 	Certificates func() []Certificate
+	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
+	Cluster func(context.Context) ([]ClusterMember, error)
 }
 
 // Register adds the console's routes to mux, which must be behind api.RequireToken.

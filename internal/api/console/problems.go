@@ -28,6 +28,7 @@ func (v *statusView) findProblems(now time.Time) []problem {
 	add := func(fix, format string, args ...any) {
 		found = append(found, problem{fmt.Sprintf(format, args...), fix})
 	}
+	v.findClusterProblems(add)
 	for _, m := range v.Store.Members {
 		if m.Problem != "" {
 			add(m.Fix, "store: %s: %s", m.Name, m.Problem)
@@ -57,6 +58,34 @@ func (v *statusView) findProblems(now time.Time) []problem {
 		add("the log of the agent there has more: journalctl -u heddle-agent", "%d ports fail: %s", n, named(v.Ports.Failing))
 	}
 	return found
+}
+
+// findClusterProblems adds what is wrong with the cluster's members, and whether the cluster could
+// lose another.
+func (v *statusView) findClusterProblems(add func(fix, format string, args ...any)) {
+	voters, up := 0, 0
+	for _, m := range v.Cluster {
+		if !m.Learner {
+			voters++
+		}
+		switch {
+		case m.Name == "":
+			add("start it: it joins with its token; or give it up: heddle cluster remove "+m.PeerURL,
+				"cluster: a server at %s was added and has never run; no other can join meanwhile", m.PeerURL)
+		case !m.Alive:
+			add(fmt.Sprintf("start it, or look why it cannot reach the others: journalctl -u heddle there; if it is lost for good: heddle cluster remove %s, "+
+				"then let its machine or another one join with a new token: heddle cluster token", m.Name), "cluster: server %s is down", m.Name)
+		case m.Learner:
+			add("wait until it has caught up; if it does not: journalctl -u heddle there, or give it up: heddle cluster remove "+m.Name,
+				"cluster: server %s still copies the store and has no vote; no other can join meanwhile", m.Name)
+		default:
+			up++
+		}
+	}
+	if up < voters && up <= voters/2+1 {
+		add("bring back or replace the servers that are down, as above; docs/guides/cluster.md",
+			"cluster: one more failure stops the cloud: %d of %d servers are up", up, voters)
+	}
 }
 
 // findProblems adds what is wrong with a host.

@@ -27,6 +27,14 @@ type StoreMember struct {
 	Fix     string `json:"fix,omitempty"`
 }
 
+// ClusterMember is a server in a cluster of embedded stores.
+type ClusterMember struct {
+	Name    string `json:"name"` // "" = it was added and has never run
+	PeerURL string `json:"peer_url"`
+	Learner bool   `json:"learner"` // it is still copying the store, and has no vote
+	Alive   bool   `json:"alive"`   // filled in by the console
+}
+
 // Certificate is a certificate of this server.
 type Certificate struct {
 	Name string    `json:"name"`
@@ -39,12 +47,13 @@ type Certificate struct {
 
 // statusView is the status of all of Heddle: Problems first.
 type statusView struct {
-	Problems     []problem     `json:"problems"`
-	Servers      []serverView  `json:"servers"`
-	Store        storeView     `json:"store"`
-	Hosts        []hostStatus  `json:"hosts"`
-	Ports        portsView     `json:"ports"`
-	Certificates []Certificate `json:"certificates"`
+	Problems     []problem       `json:"problems"`
+	Servers      []serverView    `json:"servers"`
+	Cluster      []ClusterMember `json:"cluster"`
+	Store        storeView       `json:"store"`
+	Hosts        []hostStatus    `json:"hosts"`
+	Ports        portsView       `json:"ports"`
+	Certificates []Certificate   `json:"certificates"`
 }
 
 // problem is something that an operator should mend.
@@ -101,12 +110,19 @@ func (c *console) status(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v := statusView{Servers: servers(snap), Hosts: hostsOf(snap), Certificates: []Certificate{}}
+	v := statusView{Servers: servers(snap), Cluster: []ClusterMember{}, Hosts: hostsOf(snap), Certificates: []Certificate{}}
 	found, _, err := schema.ReadFormat(r.Context(), c.DB.Store())
 	if err != nil {
 		return err
 	}
 	v.Store = storeView{Members: []StoreMember{}, Written: found.Written, Newest: schema.NewestFormat(found, schema.Members(snap))}
+	if c.Cluster != nil {
+		members, err := c.Cluster(r.Context())
+		if err != nil {
+			return err
+		}
+		v.addCluster(members)
+	}
 	if c.StoreMembers != nil {
 		if v.Store.Members, err = c.StoreMembers(r.Context()); err != nil {
 			return err
@@ -122,9 +138,27 @@ func (c *console) status(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// addCluster adds the members of the cluster, and whether the server of each is alive.
+func (v *statusView) addCluster(members []ClusterMember) {
+	for _, m := range members {
+		m.Alive = slices.ContainsFunc(v.Servers, func(s serverView) bool { return s.Role == "serve" && s.Name == m.Name })
+		v.Cluster = append(v.Cluster, m)
+	}
+}
+
+// servers returns the live servers. One that was killed and started again has left records whose
+// leases have not ended: the latest counts.
 func servers(r records.Reader) []serverView {
-	all := []serverView{}
+	type place struct{ role, name, urls string }
+	latest := map[place]*schema.Server{}
 	for s := range schema.Servers.All(r) {
+		at := place{s.Role, s.Name, strings.Join(s.URLs, " ")}
+		if known := latest[at]; known == nil || known.StartedAt.Before(s.StartedAt) {
+			latest[at] = s
+		}
+	}
+	all := []serverView{}
+	for _, s := range latest {
 		all = append(all, serverView{s.Name, s.Role, s.Version, s.StartedAt})
 	}
 	slices.SortFunc(all, func(a, b serverView) int {

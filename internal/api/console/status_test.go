@@ -186,6 +186,48 @@ func TestDeadTunnels(t *testing.T) {
 	v.wantProblems(t, "host h3 is down", "tunnel: what host h1 sends does not arrive at host h2", "tunnel: what host h3 sends does not arrive at host h2")
 }
 
+// TestClusterProblems: a member that is down, still copies or has never run is a problem, and so is
+// that no other may fail. Members that are up are none.
+func TestClusterProblems(t *testing.T) {
+	t.Parallel()
+	s1, s2, s3 := ClusterMember{Name: "s1", Alive: true}, ClusterMember{Name: "s2", Alive: true}, ClusterMember{Name: "s3", Alive: true}
+	dead := ClusterMember{Name: "s9"}
+	for _, c := range []struct {
+		members []ClusterMember
+		want    []string
+	}{
+		{[]ClusterMember{s1}, nil},
+		{[]ClusterMember{s1, s2}, nil},
+		{[]ClusterMember{s1, s2, s3}, nil},
+		{[]ClusterMember{s1, s2, dead}, []string{"server s9 is down", "one more failure stops the cloud: 2 of 3"}},
+		{[]ClusterMember{s1, s2, s3, s1, dead}, []string{"server s9 is down"}},
+		{[]ClusterMember{s1, {Name: "s2", Learner: true, Alive: true}}, []string{"server s2 still copies the store"}},
+		{[]ClusterMember{s1, {PeerURL: "https://192.0.2.2:2380", Learner: true}}, []string{"https://192.0.2.2:2380 was added and has never run"}},
+	} {
+		v := statusView{Cluster: c.members}
+		v.Problems = v.findProblems(time.Now())
+		v.wantProblems(t, c.want...)
+	}
+}
+
+// TestLatestServers: records that a server left when it was killed do not count as servers.
+func TestLatestServers(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.writeFormat(t)
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	w.update(t, func(tx *records.Tx) error {
+		reach := schema.Reach{URLs: []string{"https://192.0.2.1:9698"}}
+		return errors.Join(
+			schema.Servers.Put(tx, &schema.Server{ID: "a", Name: "s1", Role: "serve", Version: "v", Reads: 1, Writes: 1, StartedAt: began.Add(time.Minute), Reach: reach}),
+			schema.Servers.Put(tx, &schema.Server{ID: "b", Name: "s1", Role: "serve", Version: "v", Reads: 1, Writes: 1, StartedAt: began, Reach: reach}),
+			schema.Servers.Put(tx, &schema.Server{ID: "c", Name: "s2", Role: "serve", Version: "v", Reads: 1, Writes: 1, StartedAt: began}))
+	})
+	v := w.getStatus(t)
+	if len(v.Servers) != 2 || !v.Servers[0].Started.Equal(began.Add(time.Minute)) || v.Servers[1].Name != "s2" {
+		t.Errorf("got %+v", v.Servers)
+	}
+}
+
 // TestFindProblems: the limits of stores, certificates and formats.
 func TestFindProblems(t *testing.T) {
 	t.Parallel()

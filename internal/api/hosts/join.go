@@ -38,6 +38,8 @@ const (
 const (
 	// Pauses between attempts to join or to renew.
 	leastPause, mostPause = time.Second, 30 * time.Second
+	// mostJoinPause is spread by a half, to at most 30 seconds.
+	mostJoinPause = 20 * time.Second
 )
 
 // ErrNotJoined: the state directory holds no credentials.
@@ -158,7 +160,7 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 // for each attempt, since a refused token can be replaced; an error of its own counts as one of
 // joining. giveUp, if not nil, reports whether trying again does not help.
 func JoinRetrying(ctx context.Context, token func() (string, error), o JoinOptions, giveUp func(error) bool, log *slog.Logger) (c Credentials, err error) {
-	for backoff := (task.Backoff{Least: leastPause, Most: mostPause, Spread: true}); ; {
+	for backoff := (task.Backoff{Least: leastPause, Most: mostJoinPause, Spread: true}); ; {
 		text, err := token()
 		if err == nil {
 			c, err = Join(ctx, text, o)

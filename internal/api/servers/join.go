@@ -22,8 +22,8 @@ import (
 // member of the cluster.
 const nonceFile = "cluster-join"
 
-// Pauses between attempts to join.
-const leastPause, mostPause = time.Second, 30 * time.Second
+// Pauses between attempts to join, before they are spread by a half: at most 30 seconds then.
+const leastPause, mostPause = time.Second, 20 * time.Second
 
 // JoinOptions describe the server that joins.
 type JoinOptions struct {

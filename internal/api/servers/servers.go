@@ -13,12 +13,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"heddle/internal/api"
@@ -178,7 +180,9 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	members, err := s.Cluster.AddMember(ctx, ask.Name, ask.PeerURL)
-	if err != nil {
+	if errors.Is(err, backend.ErrJoining) {
+		return s.explainJoining(ctx)
+	} else if err != nil {
 		return explain(err)
 	}
 	authority, err := s.Cluster.AuthorityFiles(ctx)
@@ -189,6 +193,9 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	api.WriteJSON(w, http.StatusCreated, joinAnswer{authority, members, s.Files()})
 	return nil
 }
+
+// broadcast is IPv4's limited broadcast address.
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // check refuses what no server may say of itself.
 func (s *service) check(ask *joinRequest) error {
@@ -203,6 +210,9 @@ func (s *service) check(ask *joinRequest) error {
 	if err != nil || ask.PeerURL != "https://"+at.String() || at.Addr().IsUnspecified() {
 		return api.Errorf(http.StatusBadRequest, "peer_url %q: want https://ADDRESS:PORT.", ask.PeerURL)
 	}
+	if at.Addr().IsMulticast() || at.Addr() == broadcast {
+		return api.Errorf(http.StatusBadRequest, "peer_url %q: want the address of one machine: correct --peer-listen, or --agents-listen. The token is not used up.", ask.PeerURL)
+	}
 	if skew := ask.Now.Sub(s.Now()); skew.Abs() > mostSkew {
 		ahead := "ahead of"
 		if skew < 0 {
@@ -214,7 +224,7 @@ func (s *service) check(ask *joinRequest) error {
 	return nil
 }
 
-// checkMembers refuses a second server of one name or address.
+// checkMembers refuses a second server of one name or address, and one on loopback unless all are.
 func (s *service) checkMembers(ctx context.Context, ask *joinRequest) error {
 	members, err := s.Cluster.Members(ctx)
 	if err != nil {
@@ -228,9 +238,22 @@ func (s *service) checkMembers(ctx context.Context, ask *joinRequest) error {
 		case m.PeerURL == ask.PeerURL && m.Name != "":
 			return api.Errorf(http.StatusConflict, "The cluster has server %s at %s. To replace it, remove it first: `heddle cluster remove %s`. The token is not used up.",
 				m.Name, m.PeerURL, m.Name)
+		case onLoopback(ask.PeerURL) && !onLoopback(m.PeerURL):
+			return api.Errorf(http.StatusBadRequest, "peer_url %q: the cluster's other servers cannot reach a loopback address: correct --peer-listen, or --agents-listen. "+
+				"The token is not used up.", ask.PeerURL)
 		}
 	}
 	return nil
+}
+
+// onLoopback reports whether a peer URL has a loopback address.
+func onLoopback(peerURL string) bool {
+	u, err := url.Parse(peerURL)
+	if err != nil {
+		return false
+	}
+	at, err := netip.ParseAddrPort(u.Host)
+	return err == nil && at.Addr().IsLoopback()
 }
 
 // useUp takes the token for the machine that asks, or finds that this machine has taken it already.
@@ -270,10 +293,22 @@ func explain(err error) error {
 	case errors.Is(err, backend.ErrQuorum):
 		return api.Errorf(http.StatusConflict, "Not enough servers of the cluster are up for that: a change must leave a majority of members that are up and have been connected for five seconds. "+
 			"See `heddle cluster list`: start those that are down, or remove the dead ones first, one at a time.")
-	case errors.Is(err, backend.ErrJoining):
-		return api.Errorf(http.StatusServiceUnavailable, "Another server is joining the cluster; try again when `heddle cluster list` shows it up.")
 	}
 	return err
+}
+
+// explainJoining returns the refusal of a server while another one joins, and which one that is.
+func (s *service) explainJoining(ctx context.Context) error {
+	members, err := s.Cluster.Members(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(members, func(m backend.Member) bool { return m.Learner })
+	if i < 0 { // it has just got its vote
+		return api.Errorf(http.StatusServiceUnavailable, "Another server was joining the cluster; try again.")
+	}
+	return api.Errorf(http.StatusServiceUnavailable, "Another server is joining the cluster, at %[1]s; try again when `heddle cluster list` shows it up. "+
+		"If it never will be, remove it: `heddle cluster remove %[1]s`.", members[i].PeerURL)
 }
 
 // memberView is a member as operators see it.
@@ -320,24 +355,61 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// remove removes a member by its name or, since one that was only added has none, its URL.
+// remove removes a member by its name or its URL, and answers with both.
 func (s *service) remove(w http.ResponseWriter, r *http.Request) error {
 	name, ctx := r.PathValue("name"), r.Context()
 	members, err := s.Cluster.Members(ctx)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(members, func(m backend.Member) bool { return name != "" && (m.Name == name || m.PeerURL == name) })
-	switch {
-	case i < 0:
-		return api.Errorf(http.StatusNotFound, "The cluster has no server named %s; see `heddle cluster list`.", name)
-	case len(members) == 1:
+	m, err := s.find(ctx, members, name)
+	if err != nil {
+		return err
+	}
+	if len(members) == 1 {
 		return api.Errorf(http.StatusConflict, "Server %s is the only member of the cluster and has all the data; to go on without a cluster, start it without --cluster.", name)
 	}
-	if err := s.Cluster.RemoveMember(ctx, members[i].ID); err != nil {
+	if err := s.Cluster.RemoveMember(ctx, m.ID); err != nil {
 		return explain(err)
 	}
-	s.Log.Info("removed a server from the cluster", "server", name, "by", api.Who(ctx).UserID)
-	w.WriteHeader(http.StatusNoContent)
+	s.Log.Info("removed a server from the cluster", "server", m.Name, "url", m.PeerURL, "by", api.Who(ctx).UserID)
+	api.WriteJSON(w, http.StatusOK, map[string]string{"name": m.Name, "peer_url": m.PeerURL})
 	return nil
+}
+
+// find returns the only member with a name, or the one with a URL. One that was added and has never
+// run is also found by the name with which it used its token, while the store has that.
+func (s *service) find(ctx context.Context, members []backend.Member, nameOrURL string) (backend.Member, error) {
+	snap, err := s.DB.View(ctx)
+	if err != nil {
+		return backend.Member{}, err
+	}
+	joined := map[string]string{} // names by URL
+	for t := range tokens.All(snap) {
+		if t.UsedBy != nil {
+			joined[t.UsedBy.PeerURL] = t.UsedBy.Name
+		}
+	}
+	var found []backend.Member
+	var urls []string
+	neverRan := ""
+	for _, m := range members {
+		if m.PeerURL == nameOrURL {
+			return m, nil
+		}
+		if m.Name == "" {
+			neverRan = fmt.Sprintf(" The one at %[1]s has never run and so has no name: `heddle cluster remove %[1]s`.", m.PeerURL)
+		}
+		if cmp.Or(m.Name, joined[m.PeerURL]) == nameOrURL && nameOrURL != "" {
+			found, urls = append(found, m), append(urls, m.PeerURL)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return backend.Member{}, api.Errorf(http.StatusNotFound, "The cluster has no server named %s; see `heddle cluster list`.%s", nameOrURL, neverRan)
+	case 1:
+		return found[0], nil
+	}
+	return backend.Member{}, api.Errorf(http.StatusConflict, "The cluster has %d servers named %s: remove one by its URL, `heddle cluster remove URL`, with URL one of %s.",
+		len(found), nameOrURL, strings.Join(urls, ", "))
 }

@@ -132,6 +132,11 @@ func TestJoin(t *testing.T) {
 		odd.PeerURL = peer
 		refused(token, "want https://ADDRESS:PORT", odd)
 	}
+	for _, peer := range []string{"https://224.0.0.1:2380", "https://[ff02::1]:2380", "https://255.255.255.255:2380"} {
+		odd := s2
+		odd.PeerURL = peer
+		refused(token, "want the address of one machine", odd)
+	}
 
 	for range 2 {
 		list, err := Join(t.Context(), token, s2)
@@ -154,17 +159,55 @@ func TestJoin(t *testing.T) {
 	}
 
 	fourth := JoinOptions{Name: "s4", PeerURL: "https://" + freeAddress(t), DataDir: t.TempDir()}
-	if _, err := Join(t.Context(), w.token(""), fourth); err == nil || jointoken.Refused(err) || !strings.Contains(err.Error(), "Another server is joining") {
+	if _, err := Join(t.Context(), w.token(""), fourth); err == nil || jointoken.Refused(err) || !strings.Contains(err.Error(), "`heddle cluster remove "+s2.PeerURL+"`") {
 		t.Errorf("a second one at once: %v", err)
 	}
 	if status, text := w.call("admin", "GET", "/v1/cluster/members", ""); status != 200 || !strings.Contains(text, `"role":"added"`) || !strings.Contains(text, `"role":"leader"`) {
 		t.Errorf("list: %d %s", status, text)
 	}
-	if status, text := w.call("admin", "DELETE", "/v1/cluster/members/"+strings.ReplaceAll(s2.PeerURL, "/", "%2F"), ""); status != 204 {
-		t.Errorf("remove a server that has never run: %d %s", status, text)
+	if status, text := w.call("admin", "DELETE", "/v1/cluster/members/s9", ""); status != 404 || !strings.Contains(text, "`heddle cluster remove "+s2.PeerURL+"`") {
+		t.Errorf("remove an unknown server while one has never run: %d %s", status, text)
+	}
+	if status, text := w.call("admin", "DELETE", "/v1/cluster/members/s2", ""); status != 200 || !strings.Contains(text, s2.PeerURL) {
+		t.Errorf("remove a server that has never run, by the name that its token was used with: %d %s", status, text)
+	}
+	if _, err := Join(t.Context(), w.token(""), fourth); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := w.call("admin", "DELETE", "/v1/cluster/members/"+strings.ReplaceAll(fourth.PeerURL, "/", "%2F"), ""); status != 200 {
+		t.Errorf("remove a server by its URL: %d %s", status, text)
 	}
 	if status, text := w.call("admin", "DELETE", "/v1/cluster/members/s1", ""); status != 409 || !strings.Contains(text, "is the only member of the cluster") {
 		t.Errorf("remove the last one: %d %s", status, text)
+	}
+}
+
+// TestFind: of two members with one name, each is found by its URL alone.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	s := &service{Options{DB: newWorld(t).db}}
+	members := []backend.Member{{ID: 1, Name: "s1", PeerURL: "https://192.0.2.1:2380"}, {ID: 2, Name: "s3", PeerURL: "https://192.0.2.2:2380"},
+		{ID: 3, Name: "s3", PeerURL: "https://192.0.2.3:2380"}, {ID: 4, PeerURL: "https://192.0.2.4:2380"}}
+	if _, err := s.find(t.Context(), members, "s3"); err == nil || !strings.Contains(err.Error(), "https://192.0.2.2:2380, https://192.0.2.3:2380") {
+		t.Errorf("two members named s3: %v", err)
+	}
+	if _, err := s.find(t.Context(), members, ""); err == nil {
+		t.Error("no name finds the member that has none")
+	}
+	for nameOrURL, want := range map[string]uint64{"s1": 1, members[2].PeerURL: 3, members[3].PeerURL: 4} {
+		if m, err := s.find(t.Context(), members, nameOrURL); err != nil || m.ID != want {
+			t.Errorf("%s: %+v, %v", nameOrURL, m, err)
+		}
+	}
+}
+
+// TestOnLoopback: loopback is told from addresses that other machines reach.
+func TestOnLoopback(t *testing.T) {
+	t.Parallel()
+	for peer, want := range map[string]bool{"https://127.0.0.1:2380": true, "https://[::1]:2380": true, "https://192.0.2.1:2380": false, "https://[2001:db8::1]:2380": false} {
+		if onLoopback(peer) != want {
+			t.Errorf("%s: %t", peer, !want)
+		}
 	}
 }
 

@@ -134,7 +134,7 @@ func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, err
 		return nil, err
 	}
 	m := &member{lock: lock, options: o, log: log}
-	if err := o.checkAlone(); err != nil {
+	if err := errors.Join(o.checkAlone(), o.checkMember()); err != nil {
 		m.close()
 		return nil, err
 	}

@@ -135,6 +135,36 @@ func (o Embedded) checkAlone() error {
 		"only if the others are lost for good, heddle cluster reset --data %s makes it a cluster of its own", o.DataDir, len(members), strings.Join(members, ", "), o.DataDir)
 }
 
+// checkMember returns an error if a store that was a member before cannot be the same one now: its
+// log is lost, or it has the name of another member.
+func (o Embedded) checkMember() error {
+	members := o.readPeers()
+	if o.Peer == nil || o.Alone || len(members) < 2 {
+		return nil
+	}
+	log := filepath.Join(o.etcdDir(), "member", "wal")
+	if files, err := filepath.Glob(filepath.Join(log, "*.wal")); err == nil && len(files) == 0 {
+		return fmt.Errorf("the store in %s has lost its log, %s, and cannot go on as a member of the cluster: on another server run `heddle cluster remove %s` and `heddle cluster token %s`, "+
+			"move %s away, and put the token into the file of --join-file", o.DataDir, log, o.Peer.Name, o.Peer.Name, o.etcdDir())
+	}
+	own := slices.IndexFunc(members, func(m Member) bool { return m.PeerURL == o.Peer.URL() })
+	other := slices.IndexFunc(members, func(m Member) bool { return m.PeerURL != o.Peer.URL() && m.Name == o.Peer.Name })
+	if own >= 0 && other >= 0 && members[own].Name != o.Peer.Name {
+		return fmt.Errorf("name %s: another server of the cluster, at %s, has it: give this one its former name, %s, or one that no other has",
+			o.Peer.Name, members[other].PeerURL, members[own].Name)
+	}
+	return nil
+}
+
+// describe returns the names and URLs of members for the log.
+func describe(members []Member) string {
+	var words []string
+	for _, m := range members {
+		words = append(words, cmp.Or(m.Name, "a server that has never run")+" at "+m.PeerURL)
+	}
+	return strings.Join(words, ", ")
+}
+
 // readPeers returns the members as this one has known them last, or nil.
 func (o Embedded) readPeers() (members []Member) {
 	raw, err := os.ReadFile(filepath.Join(o.etcdDir(), peersFile))
@@ -349,7 +379,7 @@ func (m *member) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("not ready: %w", ctx.Err())
 		case <-notice.C:
 			if m.options.Peer != nil {
-				m.log.Warn("waiting for a majority of the cluster's members", "members", m.options.readPeers())
+				m.log.Warn("waiting for a majority of the cluster's members", "members", describe(m.options.readPeers()))
 			}
 		}
 	}

@@ -151,6 +151,42 @@ func TestPeers(t *testing.T) {
 	mustCommit(t, s1, put("/heddle/after", "1"))
 }
 
+// TestCheckMember: a member whose log is lost, or that takes the name of another, does not start,
+// and the error says what to do. It may change its address or take a name that no other has.
+func TestCheckMember(t *testing.T) {
+	t.Parallel()
+	o := peerStore(t, "s1")
+	if err := os.MkdirAll(filepath.Join(o.etcdDir(), "member", "wal"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.writePeers([]Member{{Name: "s1", PeerURL: o.Peer.URL()}, {Name: "s2", PeerURL: "https://192.0.2.2:2380"}}); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(words ...string) {
+		t.Helper()
+		_, err := Open(t.Context(), Options{Embedded: &o})
+		for _, w := range words {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%v, want %q", err, w)
+			}
+		}
+	}
+	refused("has lost its log", "`heddle cluster remove s1`", "`heddle cluster token s1`", "move "+o.etcdDir()+" away")
+	if err := os.WriteFile(filepath.Join(o.etcdDir(), "member", "wal", "0000000000000000-0000000000000000.wal"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Peer.Name = "s2"
+	refused("name s2: another server of the cluster, at https://192.0.2.2:2380, has it", "its former name, s1")
+	o.Peer.Name = "s3"
+	if err := o.checkMember(); err != nil {
+		t.Errorf("another name: %v", err)
+	}
+	o.Peer.Name, o.Peer.Listen = "s1", "192.0.2.1:2380"
+	if err := o.checkMember(); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+}
+
 // TestPeerRefusals: what no member of a cluster can be called or reached by is refused.
 func TestPeerRefusals(t *testing.T) {
 	t.Parallel()
