@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -211,6 +213,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 		tasks = append(tasks, renewal, hosts.NewLocator(dir, opening.store, opening.setEndpoints, renewal.Look, log.With("part", "addresses")))
 		a.problems = append(a.problems, renewal.Refused)
 	}
+	if c.serverData != "" {
+		tasks = append(tasks, newLoop("members", func(ctx context.Context) error { return followMembers(ctx, c.serverData, opening.setEndpoints) }))
+	}
 	probe := newStoreProbe(opening.store, log, a.metrics)
 	probe.explain, probe.denied = c.explainDenied, a.setDenied
 	a.problems = append(a.problems, probe.Denied)
@@ -225,6 +230,21 @@ func (c *agentConfig) run(ctx context.Context) error {
 		return startAgain()
 	}
 	return withRights(c.explainDenied(err))
+}
+
+// membersEvery is the interval between looks at the members of the server's cluster.
+const membersEvery = 5 * time.Second
+
+// followMembers sets the store's addresses when the cluster of the server on this machine gets
+// other members, until ctx ends.
+func followMembers(ctx context.Context, dataDir string, set func([]string)) error {
+	for known := backend.LocalEndpoints(dataDir); task.Pause(ctx, membersEvery); {
+		if now := backend.LocalEndpoints(dataDir); !slices.Equal(now, known) {
+			set(now)
+			known = now
+		}
+	}
+	return nil
 }
 
 // explainDenied adds to an error with which the store refuses a host that has joined what to do.
@@ -342,7 +362,7 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 	case c.serverData != "":
 		id, err = c.ownID()
 		return id, func(ctx context.Context) (*backend.Etcd, error) {
-			st, err := backend.OpenRunning(ctx, c.serverData, logStore)
+			st, err := backend.OpenLocal(ctx, c.serverData, logStore)
 			if moved := new(backend.MovedError); errors.As(err, &moved) {
 				err = usagef("--server-data: %w; in place of --server-data give this agent the server's --etcd settings; or let it join, by --join-file, a file with the token that `heddle host token %s` prints", err, c.name)
 			}

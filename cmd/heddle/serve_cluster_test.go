@@ -148,7 +148,8 @@ func (s *clusterSite) form(t *testing.T) {
 }
 
 // TestClusterForms: a server that was alone becomes the first of three without moving its data. A
-// host that joined before goes on when that server dies, by the others. What no server may do is
+// host that joined before goes on when that server dies, by the others; so does the agent of the
+// server's own machine. What no server may do is
 // refused with words.
 func TestClusterForms(t *testing.T) {
 	t.Parallel()
@@ -158,6 +159,9 @@ func TestClusterForms(t *testing.T) {
 	admin := login(t, s1.ns, "127.0.0.1", s1.data)
 	before := admin.mustCreate(t, "network", map[string]any{"name": "before"})
 	h := s.addHost(t, "h1", "192.0.2.101")
+	near := &host{ns: s1.ns, name: s1.ns.Name, ip: s1.ip, state: t.TempDir()}
+	t.Cleanup(func() { succeed(t, near.ns, "agent", "--cleanup", "--name", near.name) })
+	own := start(t, near.ns, near.agent("--server-data", s1.data)...)
 	agent := start(t, h.ns, h.agent("--join", strings.TrimSpace(succeed(t, s1.ns, "host", "token", "--data", s1.data)))...)
 	refuse(t, s1.ns, 1, "This server forms no cluster: start it with --cluster", "cluster", "list", "--data", s1.data)
 	s1.run.stop(t)
@@ -194,6 +198,7 @@ func TestClusterForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuse(t, s1.ns, 1, "has lost its log", s1.member()...)
+	catchesUp(t, own, login(t, s2.ns, "127.0.0.1", s2.data))
 }
 
 // refuseServers tries what the cluster of s1 refuses to another machine.

@@ -154,7 +154,7 @@ func OpenDataDir(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, erro
 }
 
 // OpenRunning connects as root to the server that has the embedded store in dataDir open: for
-// agents and commands on its machine. Errors are those of [Running].
+// commands on its machine. Errors are those of [Running].
 func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
 	c, err := Running(dataDir)
 	if err != nil {
@@ -163,13 +163,42 @@ func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, 
 	return Open(ctx, Options{Cluster: &c, Log: log})
 }
 
+// OpenLocal is [OpenRunning] for agents: they use the other members of the server's cluster while
+// it is down. [LocalEndpoints] tells which there are later.
+func OpenLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
+	o := Embedded{DataDir: dataDir}
+	others := o.memberStores()
+	c, err := Running(dataDir)
+	if errors.Is(err, store.ErrUnavailable) && len(others) > 0 {
+		c, err = o.secure(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.CAFile != "" {
+		c.Endpoints = append(c.Endpoints, others...)
+	}
+	return Open(ctx, Options{Cluster: &c, Log: log})
+}
+
+// LocalEndpoints returns the addresses that [OpenLocal] uses for a server with --agents-listen: of
+// its socket, and of the members of its cluster as it has known them last.
+func LocalEndpoints(dataDir string) []string {
+	o := Embedded{DataDir: dataDir}
+	return append(o.secure().Endpoints, o.memberStores()...)
+}
+
+// secure returns how programs of this machine reach a store that serves other hosts.
+func (o Embedded) secure() Cluster {
+	return Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unixs://" + o.tlsSocket()}, CAFile: o.caCert(), CertFile: o.rootCert(), KeyFile: o.rootKey()}
+}
+
 // Running returns how programs of this machine reach the server that has the embedded store in
 // dataDir open, as root. Without a server the error is [store.ErrUnavailable], or a [MovedError].
 func Running(dataDir string) (Cluster, error) {
 	o := Embedded{DataDir: dataDir}
 	plain := Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unix://" + o.socket()}}
-	secure := Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unixs://" + o.tlsSocket()}, CAFile: o.caCert(), CertFile: o.rootCert(), KeyFile: o.rootKey()}
-	for socket, c := range map[string]Cluster{o.socket(): plain, o.tlsSocket(): secure} {
+	for socket, c := range map[string]Cluster{o.socket(): plain, o.tlsSocket(): o.secure()} {
 		if conn, err := net.Dial("unix", socket); err == nil {
 			conn.Close()
 			return c, nil

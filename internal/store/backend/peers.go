@@ -174,6 +174,20 @@ func (o Embedded) readPeers() (members []Member) {
 	return members
 }
 
+// memberStores returns the URLs by which hosts reach the members that vote; nil without a cluster.
+func (o Embedded) memberStores() (urls []string) {
+	members := o.readPeers()
+	if len(members) < 2 {
+		return nil
+	}
+	for _, m := range members {
+		if !m.Learner && strings.HasPrefix(m.StoreURL, "https://") {
+			urls = append(urls, m.StoreURL)
+		}
+	}
+	return urls
+}
+
 // Past is a description of what a data directory has of a store.
 type Past struct {
 	Store   bool     // it has one
