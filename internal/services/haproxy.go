@@ -52,6 +52,8 @@ type haproxy struct {
 
 	refused map[string]refusal // by the configuration of a single pool
 
+	workerAdmitted bool // to the socket of the log
+
 	read  time.Time                  // when its statistics were read last, or it was loaded
 	known func(member string) string // the last verdict about a member, "" for none
 	sight *sight
@@ -176,8 +178,11 @@ func (h *haproxy) apply(ctx context.Context, c *plan.Container) (reloaded bool, 
 }
 
 // admitWorker lets the process that checks, which has no rights of root, reach the socket of the
-// log. The other files are opened by its master before.
+// log, once. The other files are opened by its master before.
 func (h *haproxy) admitWorker() error {
+	if h.workerAdmitted {
+		return nil
+	}
 	u, err := user.Lookup(plan.User)
 	if _, lacks := exec.LookPath(h.program); err != nil && lacks != nil {
 		return errNoHAProxy
@@ -187,7 +192,12 @@ func (h *haproxy) admitWorker() error {
 	uid, _ := strconv.Atoi(u.Uid) // numbers on Linux
 	gid, _ := strconv.Atoi(u.Gid)
 	socket := h.file(plan.HealthSocket)
-	return errors.Join(os.Chown(h.dir, 0, gid), os.Chmod(h.dir, 0o710), os.Chmod(socket, 0o600), os.Chown(socket, uid, gid))
+	// The socket changes hands last: the agent has no CAP_FOWNER to change the mode of another's file.
+	if err := errors.Join(os.Chown(h.dir, 0, gid), os.Chmod(h.dir, 0o710), os.Chmod(socket, 0o600), os.Chown(socket, uid, gid)); err != nil {
+		return err
+	}
+	h.workerAdmitted = true
+	return nil
 }
 
 // refusal is the reason for which haproxy refuses a configuration.

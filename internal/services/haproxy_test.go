@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -40,11 +42,45 @@ func TestHAProxyConfiguration(t *testing.T) {
 	}
 }
 
+// confinedTest names the variable that the process of a test has which runs as the agent's unit.
+const confinedTest = "HEDDLE_CONFINED_TEST"
+
+// runConfined runs the test again in a process with no more capabilities than the agent's unit
+// gives, and reports whether it is this process.
+func runConfined(t *testing.T) (confined bool) {
+	t.Helper()
+	if os.Getenv(confinedTest) != "" {
+		return true
+	}
+	unit, err := os.ReadFile("../../docs/guides/files/heddle-agent.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	setting := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(CAP_.+)$`).FindSubmatch(unit)
+	if setting == nil {
+		t.Fatal("the agent's unit does not bound its capabilities")
+	}
+	bound := "-all"
+	for _, capability := range strings.Fields(string(setting[1])) {
+		bound += ",+" + strings.ToLower(strings.TrimPrefix(capability, "CAP_"))
+	}
+	cmd := exec.Command("setpriv", "--bounding-set", bound, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), confinedTest+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("with the capabilities %s: %v\n%s", setting[1], err, out)
+	}
+	return false
+}
+
 // TestWorkerWithoutRights: the process that meets members is haproxy's user's, not root's. Its
-// agent gets its verdicts and answers all the same, as does the next agent, and after a reload.
+// agent, with the rights of its unit, gets its verdicts and answers all the same, as does the next
+// agent, and after a reload.
 func TestWorkerWithoutRights(t *testing.T) {
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Skip("haproxy is not installed (apt install haproxy)")
+	}
+	if !runConfined(t) {
+		return
 	}
 	space := netlab.ForTest(t).MustNamespace(t, "checks")
 	space.MustIP(t, "link set lo up")
