@@ -192,7 +192,7 @@ func (h *haproxy) admitWorker() error {
 	uid, _ := strconv.Atoi(u.Uid) // numbers on Linux
 	gid, _ := strconv.Atoi(u.Gid)
 	socket := h.file(plan.HealthSocket)
-	// The socket changes hands last: the agent has no CAP_FOWNER to change the mode of another's file.
+	// The owner is changed last: without CAP_FOWNER the agent cannot change the mode of its file.
 	if err := errors.Join(os.Chown(h.dir, 0, gid), os.Chmod(h.dir, 0o710), os.Chmod(socket, 0o600), os.Chown(socket, uid, gid)); err != nil {
 		return err
 	}

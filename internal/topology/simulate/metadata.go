@@ -56,8 +56,12 @@ func (s *Simulator) answerMetadata(p *port, frame []byte) (done bool) {
 
 // hasOwnSource reports whether the packet's source is one that the port may use, else drops it. The
 // anti-spoofing chain comes first in a port's filter (midonet-translations §3.1); a port without
-// port security has none.
+// port security has none. Without an IPv6 address of the port it lets no IPv6 pass, but the
+// metadata service takes that from the link-local address of the port's MAC address all the same.
 func (s *Simulator) hasOwnSource(p *port) bool {
+	if s.fromLinkLocal(p) {
+		return true
+	}
 	if p.in == nil || p.in.def != nil && (len(p.in.rules) == 0 || p.in.rules[0].verb != jump) {
 		return true
 	}
@@ -67,6 +71,14 @@ func (s *Simulator) hasOwnSource(p *port) bool {
 	}
 	s.filters.enter(p)
 	return s.filters.pass(p.id, "in", p.in.rules[0].target)
+}
+
+// fromLinkLocal reports whether the packet's source is the link-local address that a machine makes
+// of the port's own MAC address.
+func (s *Simulator) fromLinkLocal(p *port) bool {
+	f := &s.frame
+	e := p.network.macs[keyOf(table, f.Src)]
+	return e != nil && e.top == p && len(e.seeds) > 0 && f.SrcIP == packet.LinkLocal(f.Src)
 }
 
 // toMetadata sends a packet to the proxy, as from the address that the host has for its source.

@@ -11,8 +11,9 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// metadataLab has machine 1, whose security group lets nothing out, and machine 2 without port
-// security, on an isolated network; machine 3 on another network has the addresses of machine 1.
+// metadataLab has machine 1, whose security group lets nothing out, machine 2 without port
+// security, and machine 4, which has an IPv4 address alone, on an isolated network; machine 3 on
+// another network has the addresses of machine 1.
 func metadataLab() *lab {
 	l := newLab()
 	l.network("net")
@@ -22,7 +23,7 @@ func metadataLab() *lab {
 	one.ips = append(one.ips, packet.LinkLocal(mac(1)))
 	two.open = true
 	three.id, three.network = "p3", "other"
-	for _, p := range []portSpec{one, two, three} {
+	for _, p := range []portSpec{one, two, three, machine(4, "closed")} {
 		l.port(p)
 	}
 	return l
@@ -84,6 +85,7 @@ func TestMetadata(t *testing.T) {
 	}{
 		{"closed group", "p1", 1, addr(1), flow.MetadataIPv4},
 		{"IPv6", "p1", 1, packet.LinkLocal(mac(1)), flow.MetadataIPv6},
+		{"IPv6 on a port with an IPv4 address alone", "p4", 4, packet.LinkLocal(mac(4)), flow.MetadataIPv6},
 		{"no port security", "p2", 2, addr(9), flow.MetadataIPv4},
 		{"the same address on another network", "p3", 1, addr(1), flow.MetadataIPv4},
 	} {
@@ -128,6 +130,15 @@ func TestMetadataRefusals(t *testing.T) {
 			t.Errorf("%s: want a drop because of %s\n%s", name, c.why, walk(d))
 		}
 	}
+	for name, frame := range map[string][]byte{
+		"another's link-local address and MAC": toAddress(1, packet.LinkLocal(mac(1)), flow.MetadataIPv6, 80),
+		"another's link-local address":         toAddress(4, packet.LinkLocal(mac(1)), flow.MetadataIPv6, 80),
+		"other IPv6":                           toAddress(4, packet.LinkLocal(mac(4)), packet.LinkLocal(mac(1)), 80),
+	} {
+		if d := l.send("p4", frame); d.Verdict != flow.Drop || !strings.Contains(d.Reason, "anti-spoofing") {
+			t.Errorf("%s of a port with an IPv4 address alone: want a drop by anti-spoofing\n%s", name, walk(d))
+		}
+	}
 	d := l.sim.Run(Input{PortID: flow.MetadataPort, HostID: "h1", Frame: toAddress(1, flow.MetadataIPv4, ip("100.64.7.7"), 80), State: l.mem})
 	if d.Verdict != flow.Drop {
 		t.Errorf("a packet from the proxy to no client\n%s", walk(d))
@@ -139,13 +150,19 @@ func TestMetadataNeighbours(t *testing.T) {
 	t.Parallel()
 	l := metadataLab()
 	group := packet.SolicitedNode(flow.MetadataIPv6)
-	own := packet.LinkLocal(mac(1))
-	for name, frame := range map[string][]byte{
-		"ARP": packet.ARPRequestFor(flow.MetadataIPv4, mac(1), addr(1)),
-		"NS":  packet.NeighborSolicit(packet.MulticastMAC(group), mac(1), own, group, flow.MetadataIPv6),
+	solicit := func(i int) []byte {
+		return packet.NeighborSolicit(packet.MulticastMAC(group), mac(i), packet.LinkLocal(mac(i)), group, flow.MetadataIPv6)
+	}
+	for name, c := range map[string]struct {
+		port  string
+		frame []byte
+	}{
+		"ARP": {"p1", packet.ARPRequestFor(flow.MetadataIPv4, mac(1), addr(1))},
+		"NS":  {"p1", solicit(1)},
+		"NS of a port with an IPv4 address alone": {"p4", solicit(4)},
 	} {
-		d := l.send("p1", frame)
-		if d.Verdict != flow.Consumed || len(d.Emit) != 1 || d.Emit[0].PortID != "p1" {
+		d := l.send(c.port, c.frame)
+		if d.Verdict != flow.Consumed || len(d.Emit) != 1 || d.Emit[0].PortID != c.port {
 			t.Errorf("%s\n%s", name, walk(d))
 			continue
 		}
