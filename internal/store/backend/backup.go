@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
@@ -59,10 +62,14 @@ const revisionBump = 1_000_000_000
 // Restore makes the store in dataDir from a backup, and starts it once to verify it. It rejects a
 // damaged file, and a directory that has a store.
 func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error {
+	if _, err := checkSnapshot(file); err != nil {
+		return fmt.Errorf("restore %s: %w", file, err)
+	}
 	return restore(ctx, file, dataDir, log, func(*Etcd) error { return nil })
 }
 
-// restore is Restore, with a look at the restored store before it is closed.
+// restore is Restore of a file that was checked, with a look at the restored store before it is
+// closed.
 func restore(ctx context.Context, file, dataDir string, log *slog.Logger, inspect func(*Etcd) error) error {
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	o := Embedded{DataDir: dataDir}
@@ -74,9 +81,6 @@ func restore(ctx context.Context, file, dataDir string, log *slog.Logger, inspec
 	defer m.close()
 	if _, err := os.Stat(o.etcdDir()); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("restore into %s: it has a store already: move %s away first", dataDir, o.etcdDir())
-	}
-	if err := checkSnapshot(file); err != nil {
-		return fmt.Errorf("restore %s: %w", file, err)
 	}
 	unfinished := o.etcdDir() + ".restoring"
 	if err := os.RemoveAll(unfinished); err != nil {
@@ -115,28 +119,76 @@ func restore(ctx context.Context, file, dataDir string, log *slog.Logger, inspec
 	return os.Rename(unfinished, o.etcdDir())
 }
 
-// checkSnapshot returns an error unless a file is a whole snapshot: pages of a database, and their
-// hash.
-func checkSnapshot(file string) error {
+// errDamaged is the error about a file that no store can be restored from.
+var errDamaged = errors.New("the file is damaged, or no snapshot of a store: use another backup")
+
+// checkSnapshot returns the revision of the store in a file, or an error unless that is a whole
+// snapshot: sound pages of a database, and their hash.
+func checkSnapshot(file string) (revision int64, err error) {
+	if err := checkHash(file); err != nil {
+		return 0, err
+	}
+	if err := checkPages(file); err != nil {
+		return 0, fmt.Errorf("%w (%w)", errDamaged, err)
+	}
+	status, err := snapshot.NewV3(zap.NewNop()).Status(file)
+	if err != nil {
+		return 0, fmt.Errorf("%w (%w)", errDamaged, err)
+	}
+	return status.Revision, nil
+}
+
+// checkHash returns an error unless a file ends with the hash of all before it.
+func checkHash(file string) error {
+	info, err := os.Stat(file) // before it is opened: that of a FIFO waits
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("it is no regular file: name a file that heddle backup has written")
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	check := &hashTail{w: io.Discard, sum: sha256.New()}
-	if info.Mode().IsRegular() && info.Size()%snapshotUnit == sha256.Size {
+	if info.Size()%snapshotUnit == sha256.Size {
 		if _, err := io.Copy(check, f); err != nil {
 			return err
 		}
 	}
 	if !bytes.Equal(check.sum.Sum(nil), check.tail) {
-		return errors.New("the file is damaged, or no snapshot of a store: use another backup")
+		return errDamaged
 	}
 	return nil
+}
+
+// checkPages reads all keys and values of a database. What bbolt panics at, or finds outside of
+// the file that it maps into memory, is an error. The checks of etcd's tools come later: they read
+// pages in goroutines of their own, where no panic can be recovered.
+func checkPages(file string) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("bad page: %v", r)
+		}
+	}()
+	db, err := bbolt.Open(file, 0o400, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	read := crc32.NewIEEE()
+	return db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+			return b.ForEach(func(key, value []byte) error {
+				read.Write(key)
+				read.Write(value)
+				return nil
+			})
+		})
+	})
 }
 
 // snapshotUnit divides the size of a database, as etcd's tools have it.

@@ -3,12 +3,14 @@ package backend
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,6 +102,49 @@ func TestRestoreRefusesDamagedFiles(t *testing.T) {
 	}
 	if err := Restore(t.Context(), "/no/such/file", t.TempDir(), nil); err == nil {
 		t.Error("no file: restored")
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(t.Context(), fifo, t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), fifo+": it is no regular file") {
+		t.Errorf("a FIFO: %v", err)
+	}
+}
+
+// TestRestoreRefusesBadPages: a file whose hash is right and whose pages are not is refused,
+// whatever is wrong with them.
+func TestRestoreRefusesBadPages(t *testing.T) {
+	t.Parallel()
+	s := openTest(t, Embedded{})
+	for i := range 300 {
+		mustCommit(t, s, put(fmt.Sprintf("/heddle/a/%d", i), strings.Repeat("b", 100)))
+	}
+	whole, err := os.ReadFile(backup(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := whole[:len(whole)-sha256.Size]
+	size := os.Getpagesize()
+	for name, fill := range map[string]byte{"zeros": 0, "ones": 0xff} {
+		// A page's header is 16 bytes: damage it, or what follows, which has offsets of keys.
+		for part, from := range map[string]int{"headers": 0, "elements": 16} {
+			bad := bytes.Clone(pages)
+			for page := 2 * size; page < len(bad); page += size { // after those of the description
+				copy(bad[page+from:page+size], bytes.Repeat([]byte{fill}, 64))
+			}
+			sum := sha256.Sum256(bad)
+			file := filepath.Join(t.TempDir(), "backup")
+			if err := os.WriteFile(file, append(bad, sum[:]...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := Restore(t.Context(), file, t.TempDir(), nil); !errors.Is(err, errDamaged) {
+				t.Errorf("%s instead of %s: restored with %v", name, part, err)
+			}
+			if _, err := VerifyBackup(t.Context(), file, nil); !errors.Is(err, errDamaged) {
+				t.Errorf("%s instead of %s: verified with %v", name, part, err)
+			}
+		}
 	}
 }
 
