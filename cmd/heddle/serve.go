@@ -28,7 +28,6 @@ import (
 	"heddle/internal/api/servers"
 	"heddle/internal/cli"
 	"heddle/internal/control"
-	"heddle/internal/sealing"
 	"heddle/internal/services"
 	"heddle/internal/spans"
 	"heddle/internal/store/backend"
@@ -187,7 +186,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.addNeutron(physnets, vnis); err != nil {
+	if err := s.addNeutron(ctx, physnets, vnis); err != nil {
 		return err
 	}
 	if s.inherited, err = api.Inherit(); err != nil {
@@ -282,14 +281,10 @@ type server struct {
 	tasks       []task.Task
 }
 
-// secretsKeyFile is the file in the data directory that has the key with which servers seal what
-// users give to their machines. All servers of a cloud need the same one.
-const secretsKeyFile = "secrets.key"
-
 // addNeutron adds the parts of Neutron's resources; addAPIs adds their API.
-func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork, vnis control.IDRange) (err error) {
+func (s *server) addNeutron(ctx context.Context, physnets map[string]control.PhysicalNetwork, vnis control.IDRange) (err error) {
 	c := s.config
-	key, err := sealing.LoadServerKey(filepath.Join(c.data, secretsKeyFile))
+	key, err := s.secretsKey(ctx)
 	if err != nil {
 		return fmt.Errorf("key of machines' metadata: %w", err)
 	}

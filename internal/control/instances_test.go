@@ -292,8 +292,10 @@ func TestServersWithTwoKeys(t *testing.T) {
 	f.instance("sealed", "h1", p.ID, sealed)
 	other := instances(t, st, filepath.Join(t.TempDir(), "key"))
 	for what, err := range map[string]error{"the same port": other.give(f.admin, p.ID, `{"hostname":"x"}`), "another port": other.give(f.admin, q.ID, `{"hostname":"x"}`)} {
-		if err == nil || !strings.Contains(err.Error(), "secrets.key") {
-			t.Errorf("%s: %v, want an error that says what to do", what, err)
+		for _, want := range []string{"secrets.key", "keep the one that you replace", p.ID, "heddle metadata unset --port"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want an error with %q", what, err, want)
+			}
 		}
 	}
 	if _, err := other.change(f.admin, neutron.Ports, p.ID, `{"name":"db"}`); err != nil {
@@ -302,5 +304,16 @@ func TestServersWithTwoKeys(t *testing.T) {
 	i := f.instance("a change by the other server", "h1", p.ID, func(i *topology.Instance) bool { return i.Name == "db" })
 	if m, err := openSecrets(key, i); err != nil || m.Hostname != "db" {
 		t.Errorf("the host opens %+v, %v", m, err)
+	}
+
+	keyless := open(t, st, control.Options{})
+	if err := (following{world: keyless}).give(f.admin, q.ID, `{"hostname":"x"}`); err == nil || !strings.Contains(err.Error(), "copy the file secrets.key") {
+		t.Errorf("without a key: %v, want an error that says what to do", err)
+	}
+	if err := keyless.DeletePortMetadata(t.Context(), f.admin, p.ID); err != nil {
+		t.Errorf("giving up what a lost key has sealed: %v", err)
+	}
+	if err := other.give(f.admin, q.ID, `{"hostname":"x"}`); err != nil {
+		t.Errorf("once nothing is sealed with the lost key: %v", err)
 	}
 }

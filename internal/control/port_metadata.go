@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"heddle/internal/neutron"
-	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -53,7 +53,7 @@ func (s *Service) ChangePortMetadata(ctx context.Context, c neutron.Caller, port
 	})
 }
 
-// DeletePortMetadata removes it. It is no error if there is none.
+// DeletePortMetadata removes it, for which no key is needed. It is no error if there is none.
 func (s *Service) DeletePortMetadata(ctx context.Context, c neutron.Caller, port string) error {
 	return perform(ctx, s, c, func(o *operation) error {
 		if err := o.checkMetadataChange(port); err != nil {
@@ -69,9 +69,6 @@ func (s *Service) DeletePortMetadata(ctx context.Context, c neutron.Caller, port
 
 // checkMetadataAccess returns an error unless the caller may see a port's metadata.
 func (o *operation) checkMetadataAccess(port string) error {
-	if o.opts.SecretsKey == nil {
-		return errNoSecretsKey()
-	}
 	_, owner, err := o.ports.inTransaction(o, port)
 	if err != nil {
 		return err
@@ -93,20 +90,26 @@ func (o *operation) checkMetadataChange(port string) error {
 
 // metadataOf opens what is stored for a port, nothing if there is none. A transaction guards it.
 func (o *operation) metadataOf(port string) (*topology.InstanceSecrets, error) {
+	if o.opts.SecretsKey == nil {
+		return nil, errNoSecretsKey()
+	}
 	stored, err := find(schema.PortMetadatas, o.tx, port)
 	if err != nil {
 		return nil, err
 	}
 	if stored == nil {
-		return &topology.InstanceSecrets{}, o.checkSecretsKey(o.tx)
+		return &topology.InstanceSecrets{}, o.checkSecretsKey()
+	}
+	if stored.KeyID != o.opts.SecretsKey.ID() {
+		return nil, o.otherKey(stored.KeyID)
 	}
 	return o.openMetadata(stored)
 }
 
 // checkSecretsKey refuses to seal with another key than the other servers do: they could not read
 // it.
-func (o *operation) checkSecretsKey(r records.Reader) error {
-	for _, id := range schema.PortMetadatas.IndexValues(r, "key") {
+func (o *operation) checkSecretsKey() error {
+	for _, id := range schema.PortMetadatas.IndexValues(o.tx, "key") {
 		if id != o.opts.SecretsKey.ID() {
 			return o.otherKey(id)
 		}
@@ -120,7 +123,7 @@ func (s *Service) openMetadata(stored *schema.PortMetadata) (*topology.InstanceS
 		return nil, errNoSecretsKey()
 	}
 	if stored.KeyID != s.opts.SecretsKey.ID() {
-		return nil, s.otherKey(stored.KeyID)
+		return nil, fmt.Errorf("metadata of port %s is sealed with another key, %s", stored.PortID, stored.KeyID)
 	}
 	secret, err := s.opts.SecretsKey.Open(stored.PortID, stored.Sealed)
 	if err != nil {
@@ -134,11 +137,23 @@ func (s *Service) openMetadata(stored *schema.PortMetadata) (*topology.InstanceS
 }
 
 func errNoSecretsKey() error {
-	return conflict("PortMetadataUnavailable", "This server has no key to keep the metadata of machines secret.")
+	return conflict("PortMetadataUnavailable", "This server lacks the key that keeps the metadata of machines secret: copy the file secrets.key from the "+
+		"data directory of another server, or from a backup, into this one's, and start this server again.")
 }
 
+// mostPortsNamed bounds the ports that an error names.
+const mostPortsNamed = 5
+
 // otherKey is the error about what is sealed with a key that this server lacks.
-func (s *Service) otherKey(id string) error {
-	return conflict("PortMetadataKeyDiffers", "Metadata of machines is sealed with the key %s, and this server has %s: "+
-		"give all servers the same file secrets.key, from the data directory of the first.", id, s.opts.SecretsKey.ID())
+func (o *operation) otherKey(id string) error {
+	var ports []string
+	for m := range schema.PortMetadatas.By(o.tx, "key", id) {
+		if ports = append(ports, m.PortID); len(ports) > mostPortsNamed {
+			ports[mostPortsNamed] = "…"
+			break
+		}
+	}
+	return conflict("PortMetadataKeyDiffers", "Metadata of machines is sealed with the key %s, and this server has %s. Ports with the former: %s. "+
+		"Give all servers the same file secrets.key, and keep the one that you replace: what was sealed with it cannot be read without it. "+
+		"If the key is lost, heddle metadata unset --port PORT gives up what such a port has.", id, o.opts.SecretsKey.ID(), strings.Join(ports, ", "))
 }
