@@ -40,7 +40,10 @@ func secretsOf(key string, values []string) (secrets []string) {
 		return values
 	}
 	if of, isFile := strings.CutSuffix(key, "-file"); !isFile || !telemetry.Secret(of) {
-		return nil
+		for _, v := range values {
+			secrets = append(secrets, telemetry.URLSecrets(v)...)
+		}
+		return secrets
 	}
 	for _, path := range values {
 		raw, err := os.ReadFile(path)

@@ -30,7 +30,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 		return path
 	}
 	config := seed("heddle.yaml", "serve:\n  data: "+data+"\n  admin-password: marker-admin\nagent:\n  state: "+state+
-		"\n  join-file: "+seed("token", "heddle-join-1.marker-token.x\n")+"\ntunnel-controller:\n  password-file: "+seed("password", "marker-pool\n")+"\n")
+		"\n  nova-metadata-url: https://nova:marker-url@192.0.2.1/?token=marker-query\n  join-file: "+seed("token", "heddle-join-1.marker-token.x\n")+"\ntunnel-controller:\n  password-file: "+seed("password", "marker-pool\n")+"\n")
 	seed("state/host.key", "-----BEGIN PRIVATE KEY-----\nmarker-key\n-----END PRIVATE KEY-----\n")
 	ns := netlab.ForTest(t).MustNamespace(t, "serve")
 	start(t, ns, "serve", "--config", config, "--run-dir", run)
@@ -42,7 +42,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	}
 	files := unpackBundle(t, bundle)
 	for name, words := range map[string]string{
-		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "settings/serve.txt": "admin-password",
+		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "settings/serve.txt": "admin-password", "settings/agent.txt": "https://nova:<struck out>@",
 		"serve/status.json": `"role":"serve"`, "serve/metrics.txt": "heddle_build_info", "serve/goroutines.txt": "goroutine ", "serve/heap.pb.gz": "",
 		"serve/cpu.pb.gz": "", "kernel/links.txt": "lo: ", "manifest.json": "settings/agent.txt",
 	} {

@@ -54,29 +54,38 @@ var (
 	mac        = regexp.MustCompile(`\b[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\b`)
 	ipv4       = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`)
 	ipv6       = regexp.MustCompile(`\b[0-9a-fA-F]{1,4}:[0-9a-fA-F:]*:[0-9a-fA-F]{0,4}\b`)
-	nameMember = regexp.MustCompile(`"(?:name|host)": *"([^"]+)"`)
+	nameMember = regexp.MustCompile(`"(?:name|host)": *"([^"]+)"|\bnetns ([^\s"]+)`)
 )
 
 // apply returns the text without secrets.
 func (s *strikeOut) apply(text []byte) []byte {
-	clean := s.secrets.Replace(string(text))
+	clean := telemetry.WithoutURLSecrets(s.secrets.Replace(string(text)))
 	clean = tokens.ReplaceAllString(blocks.ReplaceAllString(clean, telemetry.StruckOut), telemetry.StruckOut)
 	if s.aliases == nil {
 		return []byte(clean)
 	}
 	for _, m := range nameMember.FindAllStringSubmatch(clean, -1) {
-		if len(m[1]) >= leastSecret && !slices.Contains(s.names, m[1]) {
-			s.names = append(s.names, m[1])
+		if name := m[1] + m[2]; !slices.Contains(s.names, name) { // of one form
+			s.names = append(s.names, name)
 		}
 	}
 	slices.SortFunc(s.names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	for _, name := range s.names {
-		clean = strings.ReplaceAll(clean, name, s.alias("name", name))
+		clean = s.replaceName(clean, name)
 	}
 	for kind, form := range map[string]*regexp.Regexp{"mac": mac, "address": ipv4} {
 		clean = form.ReplaceAllStringFunc(clean, func(found string) string { return s.alias(kind, found) })
 	}
 	return []byte(ipv6.ReplaceAllStringFunc(clean, func(found string) string { return s.alias("address", found) }))
+}
+
+// replaceName replaces a name by its alias; a short one, such as s1, where it is a word of its own.
+func (s *strikeOut) replaceName(text, name string) string {
+	alias := s.alias("name", name)
+	if len(name) >= leastSecret {
+		return strings.ReplaceAll(text, name, alias)
+	}
+	return regexp.MustCompile(`\b`+regexp.QuoteMeta(name)+`\b`).ReplaceAllString(text, alias)
 }
 
 // alias returns what stands for a name or address in the whole bundle.

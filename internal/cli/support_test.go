@@ -101,6 +101,10 @@ func TestStrikeOut(t *testing.T) {
 			t.Errorf("%s is in\n%s\n%s", real, first, second)
 		}
 	}
+	short := string(s.apply([]byte(`{"hosts": [{"name": "h1"}]} eth0@if2: <UP> mtu 1500 link-netns payroll; wg-h1, h12`)))
+	if strings.Contains(short, "payroll") || strings.Contains(short, "wg-h1") || !strings.Contains(short, "h12") {
+		t.Errorf("a short name, and one of a namespace: %s", short)
+	}
 	alias := s.aliases["192.0.2.1"]
 	if strings.Count(first+second, alias) != 2 || s.aliases["192.0.2.2"] == alias {
 		t.Errorf("alias %s in\n%s\n%s", alias, first, second)

@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -174,7 +176,7 @@ func withoutSecrets(args []string) []string {
 		case secretFlag(name) && inline:
 			shown[i] = name + "=" + StruckOut
 		default:
-			shown[i], next = a, secretFlag(name)
+			shown[i], next = WithoutURLSecrets(a), secretFlag(name)
 		}
 	}
 	return shown
@@ -182,6 +184,41 @@ func withoutSecrets(args []string) []string {
 
 // StruckOut stands in place of a secret.
 const StruckOut = "<struck out>"
+
+// Parts of URLs that may be secrets: a user's password, and the query.
+var (
+	urlPassword = regexp.MustCompile(`(://[\w.~!$&'()*+,;=%-]*:)[\w.~!$&'()*+,;=%:@-]*@`)
+	urlQuery    = regexp.MustCompile(`://[^\s"?]+\?[^\s"#]+`)
+	queryValue  = regexp.MustCompile(`=[^&;=\\<]+`) // JSON escapes & as \u0026; < begins StruckOut
+)
+
+// WithoutURLSecrets returns a text with the passwords and the values of queries in its URLs struck
+// out.
+func WithoutURLSecrets(text string) string {
+	text = urlQuery.ReplaceAllStringFunc(text, func(url string) string {
+		address, query, _ := strings.Cut(url, "?")
+		return address + "?" + queryValue.ReplaceAllString(query, "="+StruckOut)
+	})
+	return urlPassword.ReplaceAllString(text, "${1}"+StruckOut+"@")
+}
+
+// URLSecrets returns the secrets of a URL: the user's password, and the values of the query whose
+// names are those of secrets; none if it is no URL.
+func URLSecrets(text string) (secrets []string) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil
+	}
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, password)
+	}
+	for name, values := range u.Query() {
+		if Secret(strings.ToLower(name)) {
+			secrets = append(secrets, values...)
+		}
+	}
+	return secrets
+}
 
 // secretFlag reports whether an argument is a flag whose value is a secret.
 func secretFlag(arg string) bool {

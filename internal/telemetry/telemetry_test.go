@@ -180,6 +180,27 @@ func TestNewLogger(t *testing.T) {
 
 // TestCommandLineWithoutSecrets: what the command line carries of tokens and passwords is not
 // served.
+// TestURLsWithoutSecrets: passwords and the values of queries are struck out of all URLs in a text,
+// and nothing else of it.
+func TestURLsWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"https://nova:pa:ss@w0rd@192.0.2.1:8774/v2.1":        "https://nova:<struck out>@192.0.2.1:8774/v2.1",
+		"http://a:b@c, http://d:e@f/?token=x&id=7 end":       "http://a:<struck out>@c, http://d:<struck out>@f/?token=<struck out>&id=<struck out> end",
+		`{"u":"http://h/?t=x\u0026s=y#top","m":"a@b"}`:       `{"u":"http://h/?t=<struck out>\u0026s=<struck out>#top","m":"a@b"}`,
+		"https://192.0.2.1:9696 a@b x=y? unix:///run/x.sock": "https://192.0.2.1:9696 a@b x=y? unix:///run/x.sock",
+	} {
+		if got := WithoutURLSecrets(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		} else if again := WithoutURLSecrets(got); again != got {
+			t.Errorf("%s: struck out twice: %s", text, again)
+		}
+	}
+	if got := strings.Join(URLSecrets("https://nova:p%40ss@h/?token=tok&project=a"), " "); got != "p@ss tok" {
+		t.Errorf("secrets of a URL: %s", got)
+	}
+}
+
 func TestCommandLineWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	args := []string{"heddle", "agent", "--join", "heddle-join-1.secret1", "--join=secret2", "-pw", "secret3", "--admin-password=secret4", "--join-plain-http",
