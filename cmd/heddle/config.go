@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"heddle/internal/cli"
+	"heddle/internal/command"
 )
 
 // A flag that was not given takes its value from the environment (HEDDLE_ and the flag's name in
@@ -42,7 +45,7 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 	known := flagNames(top)
 	for key := range file[top.Name()] {
 		if !slices.Contains(known, key) {
-			return fmt.Errorf("%s: %s.%s: no such setting; known: %s", path, top.Name(), key, strings.Join(known, ", "))
+			return fmt.Errorf("%s: %s.%s: %w", path, top.Name(), key, noSetting(key, known))
 		}
 	}
 	var failed error
@@ -53,7 +56,7 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 		values, from := given(f, top.Name(), path, file, lookup)
 		for _, v := range values {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
-				failed = fmt.Errorf("%s: %w", from, err)
+				failed = fmt.Errorf("%s: %w", from, valueError(f, v, err))
 				return
 			}
 		}
@@ -100,14 +103,18 @@ func readSections(path string, top *cobra.Command) (map[string]map[string][]stri
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	var file map[string]map[string]any
+	var file map[string]any
 	if err := yaml.UnmarshalStrict(raw, &file); err != nil {
-		return nil, fmt.Errorf("%s: want a section for each command with settings below it: %w", path, err)
+		return nil, fmt.Errorf("%s: want sections named after commands, with settings below them: %w", path, err)
 	}
 	sections := map[string]map[string][]string{}
-	for name, settings := range file {
+	for name, below := range file {
+		settings, isSection := below.(map[string]any)
+		if !isSection && below != nil {
+			return nil, fmt.Errorf("%s: %s: want settings below it, such as `data: /var/lib/heddle`, not %v", path, name, below)
+		}
 		if c, _, err := top.Root().Find([]string{name}); top.HasParent() && (err != nil || c.Name() != name) {
-			return nil, noSection(path, name)
+			return nil, noSection(path, name, top.Root())
 		}
 		sections[name] = map[string][]string{}
 		for key, v := range settings {
@@ -129,8 +136,14 @@ func readSections(path string, top *cobra.Command) (map[string]map[string][]stri
 	return sections, nil
 }
 
-func noSection(path, name string) error {
-	return fmt.Errorf("%s: %s: no such section: want the name of a command, as `heddle --help` lists them", path, name)
+func noSection(path, name string, root *cobra.Command) error {
+	meant := cmp.Or(command.DidYouMean("", name, subcommands(root)), ": want the name of a command, as `heddle --help` lists them")
+	return fmt.Errorf("%s: %s: no such section%s", path, name, meant)
+}
+
+// noSetting returns an error that suggests settings spelled alike, or lists all.
+func noSetting(key string, known []string) error {
+	return errors.New("no such setting" + cmp.Or(command.DidYouMean("", key, known), "; known: "+strings.Join(known, ", ")))
 }
 
 // flagNames returns the settings of a command and those below it.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"heddle/internal/overlay"
 	"heddle/internal/telemetry"
 	"heddle/internal/terminal"
 )
@@ -24,8 +27,9 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Check the settings in heddle.yaml, and show what is in effect"}
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check the names and values of all sections", Args: cobra.MaximumNArgs(1),
-		Long: "Names each section, key and value of the file that no command takes. What depends on the machine, such as a certificate\n" +
-			"that is not there, a command says when it starts.",
+		Long: "Names each section and key of the file that no command has, and each value that is no number, time, address to listen at,\n" +
+			"level of the log, tunnel address or kind of encryption where one is needed. The rest, such as settings that exclude each\n" +
+			"other or a certificate that is not there, a command says when it starts.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := configPath(cmd)
 			if len(args) == 1 {
@@ -76,7 +80,7 @@ func checkConfig(out io.Writer, path string) error {
 	for name, settings := range file {
 		top, _, err := root.Find([]string{name})
 		if err != nil || top.Name() != name || top == root {
-			wrong = append(wrong, noSection(path, name))
+			wrong = append(wrong, noSection(path, name, root))
 			continue
 		}
 		counts[name] = len(settings)
@@ -89,6 +93,10 @@ func checkConfig(out io.Writer, path string) error {
 	if len(wrong) > 0 {
 		slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		return errors.Join(wrong...)
+	}
+	if len(counts) == 0 {
+		_, err = fmt.Fprintf(out, "%s has no settings: all are at their defaults\n", path)
+		return err
 	}
 	var said []string
 	for name, n := range counts {
@@ -103,14 +111,43 @@ func checkConfig(out io.Writer, path string) error {
 func checkSetting(top *cobra.Command, key string, values []string) error {
 	flag := findFlag(top, key)
 	if flag == nil || !configurable(flag) {
-		return errors.New("no such setting; known: " + strings.Join(flagNames(top), ", "))
+		return noSetting(key, flagNames(top))
 	}
 	for _, v := range values {
 		if err := flag.Value.Set(v); err != nil {
-			return fmt.Errorf("%q: %w", v, err)
+			return valueError(flag, v, err)
+		}
+		if err := checkText(key, v); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// checkText checks the text of a setting whose flag takes any text, as the command does when it
+// starts. An empty text turns a setting off.
+func checkText(key, text string) (err error) {
+	switch {
+	case text == "":
+	case key == logLevelFlag:
+		_, err = telemetry.ParseLevel(text)
+	case key == "encrypt":
+		_, err = overlay.ParseEncryption(text)
+	case key == "tunnel-ip":
+		address, _ := netip.ParseAddr(text) // the zero Addr is refused
+		if err = overlay.CheckTunnelIP(address); err != nil {
+			err = fmt.Errorf("%q: %w", text, err)
+		}
+	case key == "xen-ovsdb-listen": // on a port of its own
+		if _, parseErr := netip.ParseAddr(text); parseErr != nil {
+			err = fmt.Errorf("%q: want an IP address of this host", text)
+		}
+	case key == "metrics" || strings.HasSuffix(key, "-listen"):
+		if _, port, splitErr := net.SplitHostPort(text); splitErr != nil || port == "" {
+			err = fmt.Errorf("%q: want ADDRESS:PORT, such as 127.0.0.1:9696", text)
+		}
+	}
+	return err
 }
 
 func findFlag(cmd *cobra.Command, name string) *pflag.Flag {

@@ -10,19 +10,30 @@ import (
 func TestConfigCheck(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	good := write(t, "serve:\n  data: /srv/heddle\n  underlay-mtu: 9000\nagent:\n  tunnel-ip: 192.0.2.1\n  physical: [one=eth1, two=eth2]\n")
-	if err := checkConfig(&out, good); err != nil || !strings.Contains(out.String(), "agent: 2, serve: 2") {
+	good := write(t, "serve:\n  data: /srv/heddle\n  underlay-mtu: 9000\nagent:\n  tunnel-ip: 192.0.2.1\n  physical: [one=eth1, two=eth2]\n  encrypt: on\n  xen-ovsdb-listen: 192.0.2.1\n")
+	if err := checkConfig(&out, good); err != nil || !strings.Contains(out.String(), "agent: 4, serve: 2") {
 		t.Errorf("%v: %s", err, &out)
 	}
-	bad := write(t, "serve:\n  underlay-mtu: large\n  datta: /x\nagnet:\n  tunnel-ip: 192.0.2.1\n")
+	bad := write(t, "serve:\n  underlay-mtu: large\n  datta: /x\n  frobnicate: 1\n  agents-listen: 192.0.2.1\n  log-level: loud\n  host-certificate-life: 5\n"+
+		"agent:\n  tunnel-ip: 192.0.2.300\n  encrypt: maybe\nagnet:\n  tunnel-ip: 192.0.2.1\n")
 	err := checkConfig(&out, bad)
 	if err == nil {
 		t.Fatal("took wrong settings")
 	}
-	for _, want := range []string{`: serve.underlay-mtu: "large": `, ": serve.datta: no such setting; known: admin-password, ", ": agnet: no such section"} {
+	for _, want := range []string{`: serve.underlay-mtu: "large": want a whole number`, ": serve.datta: no such setting: did you mean data?",
+		": serve.frobnicate: no such setting; known: admin-password, ", ": agnet: no such section: did you mean agent or net?",
+		`: serve.agents-listen: "192.0.2.1": want ADDRESS:PORT`, `: serve.log-level: log level "loud": `, `: serve.host-certificate-life: "5": want a time with its unit`,
+		`: agent.tunnel-ip: "192.0.2.300": `, `: agent.encrypt: "maybe": want off, on or require`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q:\n%v", want, err)
 		}
+	}
+	out.Reset()
+	if err := checkConfig(&out, write(t, "# nothing yet\n")); err != nil || !strings.Contains(out.String(), "has no settings") {
+		t.Errorf("a file without settings: %v: %s", err, &out)
+	}
+	if err := checkConfig(&out, write(t, "serve: 5\n")); err == nil || !strings.Contains(err.Error(), "serve: want settings below it") {
+		t.Errorf("a section that is a number: %v", err)
 	}
 	for _, text := range []string{"serve: [", "serve: 5\n", "serve:\n  data: /a\n  data: /b\n"} {
 		if err := checkConfig(&out, write(t, text)); err == nil {

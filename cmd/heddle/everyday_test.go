@@ -148,7 +148,15 @@ func TestEverydayRefusals(t *testing.T) {
 	s.refuse(t, 2, "--port: \"http\": want a port, or FIRST-LAST", "sg rule add default --direction ingress --protocol tcp --port http")
 	s.refuse(t, 2, `required flag(s) "network" not set`, "port create p")
 	s.refuse(t, 2, "at least one of the flags in the group", "net set twin")
-	s.refuse(t, 2, "accepts 1 arg", "net create")
+	s.refuse(t, 2, "heddle net create: want NAME\n", "net create")
+	s.refuse(t, 2, `heddle net list: want no arguments, got ["x"]`, "net list x")
+	refuse(t, s.ns, 2, "heddle net create: NAME is empty", "net", "create", "", "--data", s.data)
+	s.refuse(t, 2, `--direction: "in": want ingress, to the port, or egress, from it`, "sg rule add default --direction in")
+	s.refuse(t, 2, `--peer "foo": want the IPv4 address of a host`, "doctor --peer foo")
+	s.refuse(t, 1, "set agents-listen, such as", "host token h2")
+	s.refuse(t, 2, `--admin-up: "maybe": want true or false`, "net set twin --admin-up=maybe")
+	s.refuse(t, 2, `--wait: "5": want a time with its unit, such as 30s`, "plug p --tap --wait 5")
+	refuse(t, s.ns, 2, `unknown command "nte" for "heddle": did you mean net?`, "nte", "--help")
 	s.refuse(t, 2, `output format "yaml": want text, json or name`, "net list -o yaml")
 	s.refuse(t, 2, "unknown flag: --netwrok: did you mean --network?", "port create p --netwrok x")
 	s.refuse(t, 2, `unknown command "lst" for "heddle net": did you mean list?`, "net lst")
@@ -175,6 +183,13 @@ func TestEverydayRefusals(t *testing.T) {
 	has(t, complete(here, "port", "create", "p", "--network", ""), "twin\n")
 	has(t, complete(here, "sg", "rule", "list", ""), "default\n")
 	has(t, complete(here, "plug", "x", "--n"), "--netns")
+	has(t, complete(here, "sg", "rule", "add", "default", "--direction", ""), "ingress\n", "egress\n")
+	has(t, complete(here, "sg", "rule", "add", "default", "--protocol", ""), "tcp\n", "icmp\n")
+	for _, words := range [][]string{{"port", "set", "p", "--host", ""}, {"port", "create", "p", "--host", ""}, {"host", "remove", ""}} {
+		if text := complete(here, words...); !strings.Contains(text, ":4\n") {
+			t.Errorf("%v: hosts are not listed: %s", words, text)
+		}
+	}
 	if text := complete([]string{"HEDDLE_DATA=" + t.TempDir()}, "net", "show", ""); !strings.HasPrefix(text, ":1\n") {
 		t.Errorf("without a server: %s", text)
 	}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -44,7 +45,7 @@ func main() {
 	root := newRoot()
 	root.SetArgs(commandArgs(os.Args))
 	started := watchStart(root)
-	err := root.ExecuteContext(ctx)
+	err := execute(ctx, root)
 	stop()
 	if err == nil {
 		return
@@ -67,6 +68,21 @@ func main() {
 	os.Exit(1)
 }
 
+// execute runs the command that root's arguments name. To ask an unknown command for help is an
+// error: cobra would print the help of the group that lacks it.
+func execute(ctx context.Context, root *cobra.Command) error {
+	var unknown error
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if named := cmd.Flags().Args(); cmd.HasSubCommands() && len(named) > 0 {
+			unknown = unknownCommand(cmd, named[0])
+			return
+		}
+		help(cmd, args)
+	})
+	return cmp.Or(root.ExecuteContext(ctx), unknown)
+}
+
 // printError prints an error, which may quote names that tenants chose.
 func printError(err error) { fmt.Fprintln(os.Stderr, "heddle: "+terminal.EscapeLines(err.Error())) }
 
@@ -81,6 +97,9 @@ func watchStart(root *cobra.Command) *bool {
 				started = true
 				return run(cmd, args)
 			}
+			if check := cmd.Args; check != nil {
+				cmd.Args = nameArguments(check)
+			}
 		} else if cmd.HasSubCommands() {
 			cmd.Args = cobra.ArbitraryArgs
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -90,7 +109,7 @@ func watchStart(root *cobra.Command) *bool {
 				if len(args) == 0 {
 					return fmt.Errorf("%s: which of its commands? see %s --help", cmd.Name(), cmd.CommandPath())
 				}
-				return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), command.DidYouMean("", args[0], subcommands(cmd)))
+				return unknownCommand(cmd, args[0])
 			}
 		}
 		for _, sub := range cmd.Commands() {
@@ -99,6 +118,30 @@ func watchStart(root *cobra.Command) *bool {
 	}
 	visit(root)
 	return &started
+}
+
+func unknownCommand(group *cobra.Command, name string) error {
+	return fmt.Errorf("unknown command %q for %q%s", name, group.CommandPath(), command.DidYouMean("", name, subcommands(group)))
+}
+
+// nameArguments returns a check whose errors name the arguments of the command's usage, where
+// cobra's would only count them.
+func nameArguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		var worded *command.Exit
+		if err == nil || errors.As(err, &worded) || cmd.HasSubCommands() || len(cmd.ValidArgs) > 0 {
+			return err
+		}
+		got := ""
+		if len(args) > 0 {
+			got = fmt.Sprintf(", got %q", args)
+		}
+		if _, usage, found := strings.Cut(cmd.Use, " "); found {
+			return fmt.Errorf("%s: want %s%s", cmd.CommandPath(), usage, got)
+		}
+		return fmt.Errorf("%s: want no arguments%s", cmd.CommandPath(), got)
+	}
 }
 
 // subcommands returns the names of the commands right below one.
@@ -112,8 +155,13 @@ func subcommands(cmd *cobra.Command) []string {
 	return names
 }
 
-// flagError marks an error of a flag as one of usage, and suggests flags that are spelled alike.
+// flagError marks an error of a flag as one of usage, says which values the flag takes, and
+// suggests flags that are spelled alike.
 func flagError(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		return usagef("--%s: %w", invalid.GetFlag().Name, valueError(invalid.GetFlag(), invalid.GetValue(), err))
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return usageError{err}
@@ -121,6 +169,26 @@ func flagError(cmd *cobra.Command, err error) error {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	return usagef("%w%s", err, command.DidYouMean("--", unknown.GetSpecifiedName(), names))
+}
+
+// valueError returns err, with which a flag has refused a value, in words that need no knowledge of
+// Go.
+func valueError(f *pflag.Flag, value string, err error) error {
+	var form string
+	switch f.Value.Type() {
+	case "duration":
+		form = "a time with its unit, such as 30s, 10m or 2h"
+	case "bool":
+		form = "true or false"
+	case "int", "int64":
+		form = "a whole number"
+	default:
+		if invalid := new(pflag.InvalidValueError); errors.As(err, &invalid) {
+			err = invalid.Unwrap()
+		}
+		return fmt.Errorf("%q: %w", value, err)
+	}
+	return fmt.Errorf("%q: want %s", value, form)
 }
 
 func newRoot() *cobra.Command {

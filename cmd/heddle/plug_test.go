@@ -233,6 +233,7 @@ func TestPlugRefuses(t *testing.T) {
 	s.refuse(t, "2 ports are called twin", append(at, "twin")...)
 	s.refuse(t, twins[1].ID, append(at, "twin")...)
 	s.refuse(t, "there is no network namespace nowhere: make it with `ip netns add nowhere`", "vm", "--netns", "nowhere")
+	s.refuse(t, `"abcdefghijklmnop" cannot be the name of an interface: it may have at most 15 characters`, append(at, "vm", "--interface", "abcdefghijklmnop")...)
 	s.refuse(t, "there is no process 2147483647", "vm", "--pid", "2147483647")
 	s.refuse(t, "is the host's own", "vm", "--netns", s.ctl.Name)
 	refuse(t, s.ctl, 1, "host h9 is not registered (there are: "+s.host.name+")", s.args("plug", "vm", "--tap", "--host", "h9")...)
@@ -240,7 +241,7 @@ func TestPlugRefuses(t *testing.T) {
 	refuse(t, s.ctl, 2, "--interface names an interface in a namespace", s.args("plug", "vm", "--tap", "--interface", "x")...)
 
 	vm.MustIP(t, "link add eth0 type bridge")
-	s.refuse(t, "has an interface eth0 already: name another one with --interface", append(at, "vm")...)
+	s.refuse(t, "has an interface eth0 already: choose another name (--interface", append(at, "vm")...)
 	has(t, ip(t, vm, "-o", "-d", "link", "show", "eth0"), "bridge")
 	device := "tap" + port.ID[:11]
 	s.ctl.MustIP(t, "link add "+device+" type bridge")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"slices"
 	"time"
@@ -27,6 +28,39 @@ func completeObjects(login *cloud.Config, k cloud.Kind) cobra.CompletionFunc {
 		}
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeJoinedHosts completes the names of hosts that have joined.
+func completeJoinedHosts(login *cloud.Config) cobra.CompletionFunc {
+	return completeListed(login, "/v1/hosts", "hosts")
+}
+
+// completeListed completes the names of what the operators' API lists at a path, under a key.
+func completeListed(login *cloud.Config, path, key string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), apiCompleteTimeout)
+		defer cancel()
+		if err := settle(cmd); err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		s, err := login.Login(ctx)
+		var answer map[string][]struct {
+			Name string `json:"name"`
+		}
+		if err == nil {
+			err = s.Operator(ctx, http.MethodGet, path, nil, &answer)
+		}
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, one := range answer[key] {
+			if one.Name != "" && terminal.Escape(one.Name) == one.Name {
+				names = append(names, one.Name)
+			}
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -92,7 +93,11 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 		all := slices.Concat(machineChecks(), kernelFiles("/").checks(),
 			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), syncCheck(server.Data), ownNameCheck()}, checks(server, agent))
 		for _, peer := range *peers {
-			all = append(all, pathCheck(peer, *mtu), udpCheck(peer))
+			address, err := netip.ParseAddr(peer)
+			if err != nil || !address.Is4() {
+				return &command.Exit{Code: 2, Text: fmt.Sprintf("--peer %q: want the IPv4 address of a host, as heddle host list shows its tunnel IP", peer)}
+			}
+			all = append(all, pathCheck(address, *mtu), udpCheck(peer))
 		}
 		return diagnose(cmd, *format, all)
 	}

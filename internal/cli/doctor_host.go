@@ -218,16 +218,12 @@ func judgeSyncs(took []time.Duration) error {
 }
 
 // pathCheck sends the largest packets of the underlay to another host's tunnel address.
-func pathCheck(peer string, mtu int) Check {
+func pathCheck(peer netip.Addr, mtu int) Check {
 	return Check{
-		Name: "packets of " + strconv.Itoa(mtu) + " bytes to " + peer, For: "overlay: tunnels",
+		Name: "packets of " + strconv.Itoa(mtu) + " bytes to " + peer.String(), For: "overlay: tunnels",
 		Fix: "raise the MTU on the way, or lower --underlay-mtu of the servers; a firewall on the way must let ICMP pass",
 		Run: func(ctx context.Context) error {
-			address, err := netip.ParseAddr(peer)
-			if err != nil || !address.Is4() {
-				return fmt.Errorf("--peer %q: want the IPv4 address of a host, as heddle host list shows its tunnel IP", peer)
-			}
-			return pingWhole(ctx, address, mtu)
+			return pingWhole(ctx, peer, mtu)
 		},
 	}
 }

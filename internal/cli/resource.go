@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"heddle/internal/cloud"
 )
 
@@ -30,6 +32,8 @@ type setting struct {
 	// put sets attributes by the texts, ids in place of names; nil: attribute becomes the text, or
 	// the list of texts.
 	put                      func(attributes map[string]any, texts []string) error
+	choices                  []string                                 // which completion offers
+	complete                 func(*cloud.Config) cobra.CompletionFunc // nil: by of and choices
 	required                 bool
 	onCreate, onSet, filters bool
 }
@@ -99,7 +103,7 @@ func resources() []resource {
 			{flag: "sg", attribute: "security_groups", usage: "security `groups`; default: the project's default one; none: no group", form: formList, of: cloud.SecurityGroup, onCreate: true, onSet: true},
 			{flag: "port-security", attribute: "port_security_enabled", usage: "filters and anti-spoofing", form: formTruth, onCreate: true, onSet: true},
 			{flag: "allow", attribute: "allowed_address_pairs", usage: "`RANGE[=MAC]` that it may send from too; repeatable", form: formList, put: putPairs, onCreate: true, onSet: true},
-			{flag: "host", attribute: "binding:host_id", usage: "`host` that it is bound to; \"\" unbinds it", onCreate: true, onSet: true, filters: true},
+			{flag: "host", attribute: "binding:host_id", usage: "`host` that it is bound to; \"\" unbinds it", complete: completeJoinedHosts, onCreate: true, onSet: true, filters: true},
 			{flag: "interface", attribute: "binding:profile", usage: "`name` of its interface on the host; default: tap and the first 11 characters of its id", put: putInterface, onCreate: true, onSet: true},
 			{flag: "device", attribute: "device_id", usage: "`id` of its machine", onCreate: true, onSet: true, filters: true},
 			{flag: "device-owner", attribute: "device_owner", usage: "`service` that the machine belongs to, such as compute:nova", onCreate: true, onSet: true},
@@ -115,11 +119,11 @@ func resources() []resource {
 		use: "rule", kind: cloud.SecurityGroupRule, create: "add", within: true,
 		argument: setting{flag: "GROUP", attribute: "security_group_id", of: cloud.SecurityGroup},
 		settings: []setting{describe,
-			{flag: "direction", attribute: "direction", usage: "`direction` of the traffic that it allows: ingress to the port, or egress", onCreate: true, required: true},
+			{flag: "direction", attribute: "direction", usage: "`direction` of the traffic that it allows: ingress to the port, or egress", put: putDirection, choices: []string{"ingress", "egress"}, onCreate: true, required: true},
 			{flag: "remote", attribute: "remote_ip_prefix", usage: "`addresses` of the others; default: all", put: putRemote, onCreate: true},
 			{flag: "remote-group", attribute: "remote_group_id", usage: "`group` whose members are the others", of: cloud.SecurityGroup, onCreate: true},
 			{flag: "ethertype", attribute: "ethertype", usage: "IPv4 or IPv6; default: that of --remote, else IPv4", onCreate: true},
-			{flag: "protocol", attribute: "protocol", usage: "`protocol`, such as tcp, udp or icmp; default: all", onCreate: true},
+			{flag: "protocol", attribute: "protocol", usage: "`protocol`, such as tcp, udp or icmp; default: all", choices: []string{"tcp", "udp", "icmp", "ipv6-icmp", "sctp"}, onCreate: true},
 			{flag: "port", attribute: "port_range_min", usage: "`FIRST[-LAST]` destination port", put: putPorts, onCreate: true},
 		},
 		columns: []column{id, {header: "DIRECTION", attribute: "direction"}, {header: "ETHERTYPE", attribute: "ethertype"}, {header: "PROTOCOL", attribute: "protocol"},
@@ -222,6 +226,14 @@ func putPairs(attributes map[string]any, texts []string) error {
 
 func putInterface(attributes map[string]any, texts []string) error {
 	attributes["binding:profile"] = map[string]string{"interface_name": texts[0]}
+	return nil
+}
+
+func putDirection(attributes map[string]any, texts []string) error {
+	if texts[0] != "ingress" && texts[0] != "egress" {
+		return fmt.Errorf("%q: want ingress, to the port, or egress, from it", texts[0])
+	}
+	attributes["direction"] = texts[0]
 	return nil
 }
 

@@ -156,6 +156,9 @@ func (r resource) createCommand(login *cloud.Config) *cobra.Command {
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args[0] == "" {
+			return &command.Exit{Code: 2, Text: fmt.Sprintf("%s: %s is empty", cmd.CommandPath(), r.argument.flag)}
+		}
 		api, err := neutronFor(cmd, login, *format)
 		if err != nil {
 			return err

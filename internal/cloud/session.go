@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
@@ -73,7 +74,7 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	if err != nil {
 		return nil, fmt.Errorf("identity service: %w", err)
 	}
-	provider.HTTPClient = http.Client{Transport: transport}
+	provider.HTTPClient = http.Client{Transport: refusalHint{transport}}
 	authenticate := openstack.Authenticate
 	if c.TokenDir != "" && other == nil {
 		authenticate = newTokenCache(c.TokenDir, auth).authenticate
@@ -101,6 +102,17 @@ func (s *Session) project() string {
 		return ""
 	}
 	return p.ID
+}
+
+// refusalHint adds to the error of a connection that is refused where to look.
+type refusalHint struct{ http.RoundTripper }
+
+func (h refusalHint) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := h.RoundTripper.RoundTrip(r)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		err = fmt.Errorf("%w: does the server run? on its machine, `systemctl status heddle`; OS_AUTH_URL or OS_CLOUD names another server", err)
+	}
+	return answer, err
 }
 
 func (c Config) settings() (auth gophercloud.AuthOptions, endpoint gophercloud.EndpointOpts, transport *http.Transport, err error) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"heddle/internal/hostnet"
 )
 
@@ -124,11 +126,17 @@ func (t *target) close() {
 	}
 }
 
-// refuseOthers refuses a namespace in which the interface's name is taken, unless by an interface
-// that was made for the record.
+// longestInterface is the number of characters that the kernel takes in an interface's name.
+const longestInterface = unix.IFNAMSIZ - 1
+
+// refuseOthers refuses a name of the interface that is too long, or taken in its namespace, unless
+// by an interface that was made for the record.
 func (t *target) refuseOthers(host *hostnet.Linux, r *record) error {
 	if t.net == nil {
 		return nil
+	}
+	if len(t.place.Interface) > longestInterface {
+		return fmt.Errorf("%q cannot be the name of an interface: it may have at most %d characters", t.place.Interface, longestInterface)
 	}
 	_, err := t.net.Link(t.place.Interface)
 	if errors.Is(err, hostnet.ErrNotFound) {
@@ -140,5 +148,5 @@ func (t *target) refuseOthers(host *hostnet.Linux, r *record) error {
 	if _, err := host.Link(r.Device); err == nil && r.Place.same(t.place) {
 		return nil
 	}
-	return fmt.Errorf("%s has an interface %s already: name another one with --interface", t.place, t.place.Interface)
+	return fmt.Errorf("%s has an interface %s already: choose another name (--interface of heddle plug; a container's runtime chooses that of its own)", t.place, t.place.Interface)
 }

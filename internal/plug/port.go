@@ -111,7 +111,7 @@ func (p *Plugger) agents(ctx context.Context) ([]agent, error) {
 	}
 	if len(own) == 0 {
 		known := cmp.Or(strings.Join(slices.Sorted(maps.Keys(hosts)), ", "), "none")
-		return nil, fmt.Errorf("host %s is not registered (there are: %s): start `heddle agent` on it, or give the agent's name with --host",
+		return nil, fmt.Errorf("host %s is not registered (there are: %s): start `heddle agent` on it, or give the agent's name with --host, or \"host\" in a CNI configuration",
 			p.Host, terminal.Escape(known))
 	}
 	return own, nil
@@ -203,7 +203,7 @@ func (p *Plugger) reason(ctx context.Context, port *port, device string) (string
 	if err != nil || obstacle != "" {
 		return obstacle, err
 	}
-	return fmt.Sprintf("the agent of host %s does not serve interface %s: is it this host's (--host), and what does its log say?", p.Host, device), nil
+	return fmt.Sprintf("the agent of host %s does not serve interface %s: is that this host's agent, and what does its log say?", p.Host, device), nil
 }
 
 // obstacle returns why the port cannot be ACTIVE whatever its interface, or "".

@@ -233,7 +233,8 @@ func (o Options) Invite(ctx context.Context, name, by string) (token string, err
 // invite makes a token that names servers, and returns it as it is shown once.
 func (o Options) invite(ctx context.Context, name, by string, life time.Duration, servers []string) (string, *JoinToken, error) {
 	if o.CA == nil {
-		return "", nil, api.Errorf(http.StatusConflict, "No host can join: this server's store does not serve agents of other hosts.")
+		return "", nil, api.Errorf(http.StatusConflict, "No host can join: this server's store does not serve agents of other hosts: "+
+			"set agents-listen, such as 192.0.2.1:2379, in the section serve of heddle.yaml, and restart the server.")
 	}
 	secret, hash := jointoken.NewSecret()
 	now := o.Now().UTC()

@@ -156,7 +156,7 @@ func (s *service) readmit(ctx context.Context, h *topology.Host, had *Joined) er
 // idle refuses a host that ports are bound to.
 func idle(r records.Reader, h *topology.Host, force bool) error {
 	if n := schema.Ports.CountBy(r, "bound_host", h.ID); n > 0 && !force {
-		return api.Errorf(http.StatusConflict, "Host %s has %d ports bound to it. Move or delete them, or remove the host with force.", h.Name, n)
+		return api.Errorf(http.StatusConflict, "Host %s still has ports bound to it (%d). Move or delete them, or remove the host with force.", h.Name, n)
 	}
 	return nil
 }
