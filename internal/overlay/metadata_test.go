@@ -134,6 +134,16 @@ func TestMetadata(t *testing.T) {
 		m.expectMetadata(packet.LinkLocal(m.port.MACAddress))
 	}
 
+	for name, version := range map[string]int{"an IPv4 address alone": 0, "an IPv6 address alone": 1} {
+		t.Run(name, func(t *testing.T) {
+			m := blue.port(h, closed)
+			m.port.FixedIPs = m.port.FixedIPs[version:][:1]
+			m.plug()
+			m.bind()
+			m.served()
+			m.expectMetadata(packet.LinkLocal(m.port.MACAddress))
+		})
+	}
 	t.Run("by a router's MAC address", func(t *testing.T) {
 		a.MustIP(t, "route replace "+flow.MetadataIPv4.String()+" via 10.0.0.1 dev eth0", "neigh replace 10.0.0.1 lladdr 02:00:00:00:00:01 dev eth0")
 		a.expectMetadata(a.v4)
