@@ -44,7 +44,7 @@ func TestStatus(t *testing.T) {
 	refuse(t, s.ctl, 1, "host elsewhere could not be found", "status", "--host", "elsewhere", "--data", s.data)
 	agent.stop(t)
 	s.waitGone(t, h)
-	refuse(t, s.ctl, 1, "WRONG  host "+h.name+" is down: its 1 ports are\n       to do: start its agent", "status", "--data", s.data)
+	refuse(t, s.ctl, 1, "WRONG  host "+h.name+" is down, and with it its ports: 1\n       to do: start its agent", "status", "--data", s.data)
 	refuse(t, s.ctl, 1, "1 bound, 0 active, 1 down (vm1 on "+h.name+")", "status", "--wait", "2s", "--data", s.data)
 	refuse(t, s.ctl, 2, `output format "xml": want text or json`, "status", "--data", s.data, "-o", "xml")
 }

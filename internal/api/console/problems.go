@@ -48,6 +48,9 @@ func (v *statusView) findProblems(now time.Time) []problem {
 			add("replace it: docs/guides/tls.md; of Heddle's own the server's log says why they are not renewed", "certificate: %s ends on %s", c.Name, c.End.Format(time.DateOnly))
 		}
 	}
+	if i := slices.IndexFunc(v.Hosts, func(h hostStatus) bool { return h.Unasked != "" }); i >= 0 {
+		add("heddle doctor and this server's log say why: journalctl -u heddle here; heddle status on another server asks them", "this server cannot ask hosts for their reports: %s", v.Hosts[i].Unasked)
+	}
 	for i := range v.Hosts {
 		v.Hosts[i].findProblems(now, add)
 	}
@@ -55,7 +58,7 @@ func (v *statusView) findProblems(now time.Time) []problem {
 		add("look for what filters UDP port 6677 between their tunnel addresses, in this direction; docs/runbooks/HeddleTunnelDead.md", "tunnel: what host %s sends does not arrive at host %s", way.from, way.to)
 	}
 	if n := len(v.Ports.Failing); n > 0 {
-		add("the log of the agent there has more: journalctl -u heddle-agent", "%d ports fail: %s", n, named(v.Ports.Failing))
+		add("the log of the agent there has more: journalctl -u heddle-agent", "ports that fail: %d: %s", n, named(v.Ports.Failing))
 	}
 	return found
 }
@@ -93,9 +96,9 @@ func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, ar
 	switch {
 	case !h.Alive:
 		add("start its agent, or look why it cannot reach the store: journalctl -u heddle-agent there; a host that is gone for good: heddle host remove "+h.ID,
-			"host %s is down: its %d ports are", h.Name, h.Ports)
+			"host %s is down, and with it its ports: %d", h.Name, h.Ports)
 		return
-	case !h.Overlay:
+	case !h.Overlay, h.Unasked != "":
 		return
 	case !h.Answered:
 		add("look at its log: journalctl -u heddle-agent there; agents of earlier versions do not report", "host %s is up, but its agent does not report", h.Name)

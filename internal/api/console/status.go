@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/neutron"
+	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -85,6 +87,7 @@ type hostStatus struct {
 	Ports    int    `json:"ports"`              // bound to it
 	Overlay  bool   `json:"overlay"`            // its agent can report
 	Answered bool   `json:"answered"`           // the agent reported what follows
+	Unasked  string `json:"unasked,omitempty"`  // why this server could not ask it
 	Ahead    *int64 `json:"ahead_ms,omitempty"` // its clock, of this server's; nil within the time that the answer took
 	*flow.HostReport
 }
@@ -207,6 +210,9 @@ func (c *console) askHost(ctx context.Context, h *hostStatus) {
 	answer, err := c.ask(ctx, topology.TraceRequest{HostID: h.ID, Report: true}, c.TraceWait)
 	if err != nil || answer == nil || answer.Report == nil {
 		c.Log.Warn("no report of a host", "host", h.Name, "err", err)
+		if errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrUnavailable) {
+			h.Unasked = err.Error()
+		}
 		return
 	}
 	h.Answered, h.HostReport = true, answer.Report

@@ -82,7 +82,7 @@ func TestStatus(t *testing.T) {
 			schema.Servers.Put(tx, &schema.Server{ID: "s", Name: "cloud", Role: "serve", Version: "v", Reads: 1, Writes: 1}))
 	})
 	v := w.getStatus(t)
-	v.wantProblems(t, "host h1 is down: its 2 ports are")
+	v.wantProblems(t, "host h1 is down, and with it its ports: 2")
 	if len(v.Servers) != 1 || v.Servers[0].Name != "cloud" || v.Ports.Bound != 1 || len(v.Ports.Down) != 1 || v.Ports.Down[0].Name != "vm1" {
 		t.Errorf("got %+v", v)
 	}
@@ -95,7 +95,7 @@ func TestStatus(t *testing.T) {
 		Tables: []flow.TableFill{{Name: "flows", Used: 80, Max: 100}, {Name: "connections", Used: 79, Max: 100}}, CertificateEnd: time.Now().Add(time.Hour)}
 	w.answerReports(t, report)
 	v = w.getStatus(t)
-	v.wantProblems(t, "host h1: its clock is 59m", "host h1: its table of flows is 80% full", "host h1: its certificate ends on", "1 ports fail: vm1 on h1 (device busy)")
+	v.wantProblems(t, "host h1: its clock is 59m", "host h1: its table of flows is 80% full", "host h1: its certificate ends on", "ports that fail: 1: vm1 on h1 (device busy)")
 	if h := v.Hosts[0]; !h.Answered || h.Tunnels != 1 || len(v.Ports.Down) != 0 {
 		t.Errorf("got %+v", v)
 	}
@@ -186,6 +186,14 @@ func TestDeadTunnels(t *testing.T) {
 	v.wantProblems(t, "host h3 is down", "tunnel: what host h1 sends does not arrive at host h2", "tunnel: what host h3 sends does not arrive at host h2")
 }
 
+// TestUnaskedHosts: hosts that this server could not ask are one problem, of this server.
+func TestUnaskedHosts(t *testing.T) {
+	t.Parallel()
+	v := statusView{Hosts: []hostStatus{{Name: "h1", Alive: true, Overlay: true, Unasked: "store: full"}, {Name: "h2", Alive: true, Overlay: true, Unasked: "store: full"}}}
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "this server cannot ask hosts for their reports: store: full")
+}
+
 // TestClusterProblems: a member that is down, still copies or has never run is a problem, and so is
 // that no other may fail. Members that are up are none.
 func TestClusterProblems(t *testing.T) {
@@ -238,7 +246,7 @@ func TestFindProblems(t *testing.T) {
 		v.Ports.Failing = append(v.Ports.Failing, portView{Name: string(rune('a' + n)), Host: "h"})
 	}
 	v.Problems = v.findProblems(now)
-	v.wantProblems(t, "store: two: it is full", "written in format 1, though members know format 2", "late ends on 2026-01-02", "gone ended on 2026-01-02", "12 ports fail: a on h, b on h, c on h, d on h, e on h, f on h, g on h, h on h, i on h, j on h, and 2 more")
+	v.wantProblems(t, "store: two: it is full", "written in format 1, though members know format 2", "late ends on 2026-01-02", "gone ended on 2026-01-02", "ports that fail: 12: a on h, b on h, c on h, d on h, e on h, f on h, g on h, h on h, i on h, j on h, and 2 more")
 }
 
 // TestAhead: a clock that was read while its host was asked may be right.
