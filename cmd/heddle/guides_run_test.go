@@ -160,7 +160,8 @@ var guides = map[string]guide{
 				change: map[string]string{"https://cloud.example:9696": "http://127.0.0.1:9696", "PROJECT-ID": "$(openstack token issue -f value -c project_id)"}},
 		}},
 	"monitoring.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
-		"apt-get install prometheus":                                            {change: map[string]string{"apt-get install prometheus\n": ""}}, // scripts/setup has
+		"heddle status --host h1":    {change: map[string]string{"h1": "cloud"}},
+		"apt-get install prometheus": {change: map[string]string{"apt-get install prometheus\n": ""}}, // scripts/setup has
 		"promtool query instant http://127.0.0.1:9090 'up{job=\"heddle\"}'":     {change: both("promtool query instant http://127.0.0.1:9090 'up{job=\"heddle\"}'", "=> 1 ")},
 		"promtool query instant http://127.0.0.1:9090 'ALERTS{job=\"heddle\"}'": {until: "HeddleBackupOld", then: "ls /etc/heddle/monitoring/grafana/overview.json"},
 	}},

@@ -137,10 +137,11 @@ func nameArguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if len(args) > 0 {
 			got = fmt.Sprintf(", got %q", args)
 		}
+		name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") // which goes before every error
 		if _, usage, found := strings.Cut(cmd.Use, " "); found {
-			return fmt.Errorf("%s: want %s%s", cmd.CommandPath(), usage, got)
+			return fmt.Errorf("%s: want %s%s", name, usage, got)
 		}
-		return fmt.Errorf("%s: want no arguments%s", cmd.CommandPath(), got)
+		return fmt.Errorf("%s: want no arguments%s", name, got)
 	}
 }
 

@@ -45,5 +45,7 @@ func TestPortMetadata(t *testing.T) {
 		s.refused(t, tt.status, tt.who, tt.method, tt.path, tt.body, tt.want)
 	}
 	without := newServer(t, control.Options{})
-	without.refused(t, 409, "admin", "GET", at, "", "This server has no key")
+	network = without.create(t, "member", "networks", `{"network":{}}`)["id"].(string)
+	at = "/ports/" + without.create(t, "member", "ports", `{"port":{"network_id":"`+network+`"}}`)["id"].(string) + "/metadata"
+	without.refused(t, 409, "admin", "GET", at, "", "This server lacks the key")
 }
