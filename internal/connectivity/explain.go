@@ -62,7 +62,7 @@ func (t *Test) explainLoss(ctx context.Context, from, to *end, kind topology.Pro
 	lost, receiver := from, to
 	switch {
 	case to.received == nil:
-	case to.received[from.address] > 0:
+	case to.received[from.address.String()] > 0:
 		leg.Found += fmt.Sprintf("; %s received UDP datagrams of %s", to.host.Name, from.host.Name)
 		lost, receiver = to, from
 	default:

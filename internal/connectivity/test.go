@@ -55,9 +55,9 @@ type end struct {
 	port     string // id
 	mac      packet.MAC
 	address  netip.Addr
-	targets  []*end             // that it tries to reach
-	received map[netip.Addr]int // UDP datagrams by sender; nil: unknown
-	down     bool               // nothing can be tried from or to it
+	targets  []*end         // that it tries to reach
+	received map[string]int // UDP datagrams by the sender's address; nil: unknown
+	down     bool           // nothing can be tried from or to it
 }
 
 // Prepare makes the network and the ports of a test on hosts: one on each, two if it is one host.

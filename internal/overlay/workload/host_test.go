@@ -124,7 +124,7 @@ func TestProbes(t *testing.T) {
 			t.Errorf("%s: got %+v, want %t, %q", c.probe.Kind, got, c.passed, c.found)
 		}
 	}
-	if received := l.ask(t, two).Received; received[one.Address.Addr()] < 1 || len(received) != 1 {
+	if received := l.ask(t, two).Received; received[one.Address.Addr().String()] < 1 || len(received) != 1 {
 		t.Errorf("the target received %v, want datagrams of %s alone", received, one.Address.Addr())
 	}
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -97,8 +96,12 @@ func (s *services) count(from netip.Addr) {
 }
 
 // received returns the number of UDP datagrams by sender.
-func (s *services) received() map[netip.Addr]int {
+func (s *services) received() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.senders)
+	all := make(map[string]int, len(s.senders))
+	for from, n := range s.senders {
+		all[from.String()] = n
+	}
+	return all
 }

@@ -1,16 +1,14 @@
 package flow
 
-import (
-	"net/netip"
-	"time"
-)
+import "time"
 
 // WorkloadAnswer is the answer of a temporary workload, or the reason why there is none.
 type WorkloadAnswer struct {
 	Results []ProbeResult `json:"results,omitempty"` // of the request's probes, in their order
-	// Received counts the UDP datagrams that the workload has received so far, by sender.
-	Received map[netip.Addr]int `json:"received"`
-	Error    string             `json:"error,omitempty"` // why there is no workload, in words
+	// Received counts the UDP datagrams that the workload has received so far, by the
+	// sender's address.
+	Received map[string]int `json:"received"`
+	Error    string         `json:"error,omitempty"` // why there is no workload, in words
 }
 
 // ProbeResult is the result of a probe.
