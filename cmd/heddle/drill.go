@@ -39,7 +39,7 @@ func drillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill",
 		Short: "Rehearse a restore, and show what it would lose",
-		Long: `Restores the newest backup into a temporary directory beside it, starts the store there, which nobody can reach, and
+		Long: `Restores the newest backup into a temporary directory beside it, starts the store there out of the reach of clients, and
 reads all records as a server does when it starts. Then it shows how the backup differs from the store now: what a
 restore would lose and bring back. The store in use is only read, and the restored one removed.`,
 		Args: cobra.NoArgs,

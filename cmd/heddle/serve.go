@@ -228,7 +228,7 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 	return s, nil
 }
 
-// addSpans adds the task that sends spans, if there is somebody to send them to.
+// addSpans adds the task that sends spans, if there is a receiver.
 func (s *server) addSpans() (err error) {
 	if s.spans, err = s.config.spans.open("serve", s.config.cluster.name, s.metrics, s.log); s.spans != nil {
 		s.tasks = append(s.tasks, s.spans)

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"heddle/internal/spans/spanstest"
 )
@@ -33,13 +32,17 @@ func TestSpans(t *testing.T) {
 
 	find := func(what string, selected func(spanstest.Span) bool) spanstest.Span {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if found := r.Spans(selected); len(found) > 0 {
-				return found[0]
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("spans: %+v", r.Spans(func(spanstest.Span) bool { return true }))
 			}
-		}
-		t.Fatalf("no span of %s among %+v", what, r.Spans(func(spanstest.Span) bool { return true }))
-		return spanstest.Span{}
+		})
+		var found []spanstest.Span
+		within(t, "a span of "+what, func() bool {
+			found = r.Spans(selected)
+			return len(found) > 0
+		})
+		return found[0]
 	}
 	call := find("the call", func(s spanstest.Span) bool {
 		return s.Name == "neutron" && s.Attributes["http.request.method"] == "POST" && s.Attributes["url.path"] == "/v2.0/ports"

@@ -143,11 +143,7 @@ func boot(t *testing.T, server, m *machine, port, images string) {
 // guideLine returns the line of a guide's commands that begins with a command.
 func guideLine(t *testing.T, page, first string) string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("../../docs/guides", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(raw), "\n    "+first)
+	_, rest, found := strings.Cut(readGuide(t, page), "\n    "+first)
 	if !found {
 		t.Fatalf("%s has no line that begins with %q", page, first)
 	}

@@ -7,14 +7,19 @@ import (
 	"testing"
 )
 
-// guideBlock returns the block of commands of a guide that begins with a command.
-func guideBlock(t *testing.T, page, first string) string {
+func readGuide(t *testing.T, page string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("../../docs/guides", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(raw), "\n\n    "+first+"\n")
+	return string(raw)
+}
+
+// guideBlock returns the block of commands of a guide that begins with a command.
+func guideBlock(t *testing.T, page, first string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(readGuide(t, page), "\n\n    "+first+"\n")
 	if !found {
 		t.Fatalf("%s has no block that begins with %q", page, first)
 	}

@@ -3,7 +3,7 @@
 //
 //	operator ─ POST /v1/authority/rotate ─▶ a new authority, trusted beside the present one
 //	servers  ─ all trust it ──────────────▶ it signs; servers and hosts renew by themselves
-//	servers  ─ nobody needs the former ───▶ it is trusted no more
+//	servers  ─ the former is out of use ──▶ it is trusted no more
 //
 // The operator makes the first step; [Keeper] makes the others when their conditions hold. Each is
 // one transaction of the store, so that it does not matter which server makes it, or dies at it.
@@ -110,7 +110,8 @@ func (s *service) rotate(w http.ResponseWriter, r *http.Request) error {
 	return s.answer(w, r)
 }
 
-// retire ends the trust in the former authority, whoever still has its certificates.
+// retire ends the trust in the former authority, also if hosts or programs still have certificates
+// of it.
 func (s *service) retire(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	v, state, err := s.status(ctx)
@@ -120,8 +121,8 @@ func (s *service) retire(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case state.Next != nil:
 		return api.Errorf(http.StatusConflict, "The new authority does not sign yet: `heddle ca status` says what that waits for.")
-	case len(v.serversBehind()) > 0:
-		return api.Errorf(http.StatusConflict, "Servers would lose each other: %s.", v.serversBehind()[0])
+	case len(v.behind) > 0:
+		return api.Errorf(http.StatusConflict, "Servers would lose each other: %s.", v.behind[0])
 	}
 	if err := s.Store.RetireAuthority(ctx); err != nil {
 		return err

@@ -62,8 +62,6 @@ type certificateView struct {
 	End      time.Time `json:"end"`       // zero: not known
 }
 
-func (v view) serversBehind() []string { return v.behind }
-
 // view returns the status.
 func (f found) view() view {
 	v := view{Rotating: f.state.Rotating(), WaitingFor: []string{}, Problems: []string{}, Certificates: f.certificates()}
@@ -113,8 +111,8 @@ func (f found) certificates() []certificateView {
 	return all
 }
 
-// hasFormer reports whether a certificate is of an authority that does not sign any more. Those of
-// which nobody recorded it are from before the first rotation.
+// hasFormer reports whether a certificate is of an authority that does not sign any more. Those
+// without a record of it are from before the first rotation.
 func (f found) hasFormer(signer string) bool {
 	if signer == "" {
 		return f.state.Former != nil

@@ -76,7 +76,7 @@ func TestStatus(t *testing.T) {
 			[]string{"host away is away: start its agent"}, nil},
 		{"programs", found{state: signing, servers: done, programs: map[string]string{"p1": "", "p2": fingerprint(b), "p3": fingerprint(a)}},
 			[]string{"program p1 has", "program p3 has"}, nil},
-		{"nobody needs the former one", found{state: signing, servers: done}, nil, nil},
+		{"the former one is out of use", found{state: signing, servers: done}, nil, nil},
 		{"retired", found{state: retired, members: []string{"s1", "s2"}, servers: []schema.Server{server("s1", peers(of(b, b), a, b)), server("s2", peers(of(b, b), b))}},
 			nil, []string{"server s1 trusts the retired authority"}},
 	} {

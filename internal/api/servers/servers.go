@@ -18,7 +18,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -111,12 +110,9 @@ func (s *service) clustered(h func(http.ResponseWriter, *http.Request) error) fu
 	}
 }
 
-// serverName matches the names that servers can have.
-var serverName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-
 func checkName(name string) error {
-	if !serverName.MatchString(name) {
-		return api.Errorf(http.StatusBadRequest, "Server name %q: want letters, digits, dots, dashes and underscores, at most 63, and not a mark first.", name)
+	if err := (&backend.Peer{Name: name}).CheckName(); err != nil {
+		return api.Errorf(http.StatusBadRequest, "Server name refused: %v.", err)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (p *Peer) URL() string { return "https://" + p.Listen }
 // CheckName returns an error unless a member can have the name.
 func (p *Peer) CheckName() error {
 	if !hostID.MatchString(p.Name) {
-		return fmt.Errorf("name %q of a server: want letters, digits, dots, dashes and underscores, at most 63", p.Name)
+		return fmt.Errorf("name %q of a server: want letters, digits, dots, dashes and underscores, at most 63, and a letter or digit first", p.Name)
 	}
 	return nil
 }

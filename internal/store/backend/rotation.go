@@ -377,6 +377,10 @@ func (s *Etcd) PeersTrust() []string {
 	return s.member.peersTrust
 }
 
+// Rotating reports whether a rotation is under way, as far as this server has followed it: more
+// than one authority is trusted then.
+func (a *Authority) Rotating() bool { return len(splitPEM(a.trusted)) > 1 }
+
 // TrustedFingerprints returns the fingerprints of all authorities that are trusted.
 func (a *Authority) TrustedFingerprints() (all []string) {
 	for _, one := range splitPEM(a.trusted) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -61,6 +62,14 @@ func (o Cluster) read(t *testing.T) error {
 	return err
 }
 
+// within waits for a condition, for a minute at most.
+func within(t *testing.T, what string, cond func() (bool, error)) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return netlab.Until(ctx, what, cond)
+}
+
 // waitAuthority waits until a store has these authorities in force, the one that signs first.
 func waitAuthority(t *testing.T, s *Etcd, want ...*x509.Certificate) {
 	t.Helper()
@@ -68,14 +77,12 @@ func waitAuthority(t *testing.T, s *Etcd, want ...*x509.Certificate) {
 	for _, c := range want {
 		prints = append(prints, fingerprint(c.Raw))
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	err := within(t, "the authorities in force", func() (bool, error) {
 		a := s.Authority()
-		if got := a.TrustedFingerprints(); slices.Equal(got, prints) && a.Fingerprint() == prints[0] {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the store trusts %v, want %v", s.Authority().TrustedFingerprints(), prints)
-		}
+		return slices.Equal(a.TrustedFingerprints(), prints) && a.Fingerprint() == prints[0], nil
+	})
+	if err != nil {
+		t.Fatalf("the store trusts %v, want %v: %v", s.Authority().TrustedFingerprints(), prints, err)
 	}
 }
 
@@ -276,16 +283,15 @@ func TestRotationOfPeers(t *testing.T) {
 	}
 	waitAuthority(t, s1, next)
 	waitAuthority(t, s2, next)
-	for i := 0; ; i++ { // etcd wants a member to be connected for a while before it adds another
-		members, err := s1.AddMember(ctx, o3.Peer.Name, o3.Peer.URL())
-		if err == nil {
-			o3.Peer.Join = members
-			break
+	// etcd wants a member to be connected for a while before it adds another.
+	err := within(t, "a majority that is connected", func() (ok bool, err error) {
+		if o3.Peer.Join, err = s1.AddMember(ctx, o3.Peer.Name, o3.Peer.URL()); errors.Is(err, ErrQuorum) {
+			return false, nil
 		}
-		if !errors.Is(err, ErrQuorum) || i > 600 {
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond)
+		return err == nil, err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	admit(t, s1, &o3)
 	s3 := openPeer(t, o3)
