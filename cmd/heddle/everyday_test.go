@@ -92,6 +92,13 @@ func TestEverydayCommands(t *testing.T) {
 	s.run(t, "fip attach 203.0.113.50 vm1")
 	has(t, s.run(t, "fip list"), "203.0.113.50", "world", "vm1", "10.0.0.20")
 	has(t, s.run(t, "fip show 203.0.113.50"), "10.0.0.20", "vm1")
+	if text := s.run(t, "fip attach 203.0.113.50 vm1"); text != "" {
+		t.Errorf("attaching to the same port again says %q, want nothing", text)
+	}
+	if text, taken := s.run(t, "fip attach 203.0.113.50 vm2"), "203.0.113.50 was taken from port vm1\n"; text != taken {
+		t.Errorf("attaching to another port says %q, want %q", text, taken)
+	}
+	has(t, s.run(t, "fip show 203.0.113.50"), "vm2")
 	s.run(t, "fip detach 203.0.113.50")
 	want(t, s.show(t, "fip show 203.0.113.50"), map[string]string{"port_id": "<nil>"})
 

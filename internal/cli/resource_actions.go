@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"heddle/internal/cloud"
+	"heddle/internal/terminal"
 )
 
 // action describes a command that does something to an object, with objects of other kinds.
@@ -13,8 +16,9 @@ type action struct {
 	use, short string
 	kinds      []cloud.Kind // of the arguments
 	settings   []setting
-	// do gets the ids of the arguments, and the attributes of the settings that were given.
-	do func(ctx context.Context, api *cloud.Neutron, ids []string, attributes map[string]any) error
+	// do gets the ids of the arguments, and the attributes of the settings that were given. It
+	// returns what to tell the user beyond success, or "".
+	do func(ctx context.Context, api *cloud.Neutron, ids []string, attributes map[string]any) (notice string, err error)
 }
 
 func (a action) command(login *cloud.Config) *cobra.Command {
@@ -39,16 +43,20 @@ func (a action) command(login *cloud.Config) *cobra.Command {
 		if err := given(cmd, api, a.settings, attributes); err != nil {
 			return err
 		}
-		return a.do(cmd.Context(), api, ids, attributes)
+		notice, err := a.do(cmd.Context(), api, ids, attributes)
+		if err == nil && notice != "" {
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), notice)
+		}
+		return err
 	}
 	return cmd
 }
 
 // routerActions returns the actions of routers.
 func routerActions() []action {
-	onSubnet := func(call string) func(context.Context, *cloud.Neutron, []string, map[string]any) error {
-		return func(ctx context.Context, api *cloud.Neutron, ids []string, _ map[string]any) error {
-			return api.Act(ctx, cloud.Router, ids[0], call, map[string]any{"subnet_id": ids[1]})
+	onSubnet := func(call string) func(context.Context, *cloud.Neutron, []string, map[string]any) (string, error) {
+		return func(ctx context.Context, api *cloud.Neutron, ids []string, _ map[string]any) (string, error) {
+			return "", api.Act(ctx, cloud.Router, ids[0], call, map[string]any{"subnet_id": ids[1]})
 		}
 	}
 	return []action{{
@@ -64,17 +72,17 @@ func routerActions() []action {
 			{flag: "ip", usage: "`address` of the gateway; default: a free one", put: putGatewayAddress},
 			{flag: "snat", attribute: "enable_snat", usage: "machines without a floating IP use the gateway's address", form: formTruth},
 		},
-		do: func(ctx context.Context, api *cloud.Neutron, ids []string, gateway map[string]any) error {
+		do: func(ctx context.Context, api *cloud.Neutron, ids []string, gateway map[string]any) (string, error) {
 			gateway["network_id"] = ids[1]
 			_, err := api.Update(ctx, cloud.Router, ids[0], map[string]any{"external_gateway_info": gateway})
-			return err
+			return "", err
 		},
 	}, {
 		use: "clear-gateway ROUTER", short: "Remove a router's gateway",
 		kinds: []cloud.Kind{cloud.Router},
-		do: func(ctx context.Context, api *cloud.Neutron, ids []string, _ map[string]any) error {
+		do: func(ctx context.Context, api *cloud.Neutron, ids []string, _ map[string]any) (string, error) {
 			_, err := api.Update(ctx, cloud.Router, ids[0], map[string]any{"external_gateway_info": nil})
-			return err
+			return "", err
 		},
 	}}
 }
@@ -90,17 +98,32 @@ func floatingIPActions() []action {
 		use: "attach FIP PORT", short: "Attach a floating IP to a port",
 		kinds:    []cloud.Kind{cloud.FloatingIP, cloud.Port},
 		settings: []setting{{flag: "fixed-ip", attribute: "fixed_ip_address", usage: "`address` of the port, if it has several"}},
-		do: func(ctx context.Context, api *cloud.Neutron, ids []string, attributes map[string]any) error {
-			attributes["port_id"] = ids[1]
-			_, err := api.Update(ctx, cloud.FloatingIP, ids[0], attributes)
-			return err
-		},
+		do:       attachFloatingIP,
 	}, {
 		use: "detach FIP", short: "Detach a floating IP from its port",
 		kinds: []cloud.Kind{cloud.FloatingIP},
-		do: func(ctx context.Context, api *cloud.Neutron, ids []string, _ map[string]any) error {
+		do: func(ctx context.Context, api *cloud.Neutron, ids []string, _ map[string]any) (string, error) {
 			_, err := api.Update(ctx, cloud.FloatingIP, ids[0], map[string]any{"port_id": nil})
-			return err
+			return "", err
 		},
 	}}
+}
+
+// attachFloatingIP attaches a floating IP to a port, and names the port that it is taken from.
+func attachFloatingIP(ctx context.Context, api *cloud.Neutron, ids []string, attributes map[string]any) (notice string, err error) {
+	var before cloud.Object
+	if err := api.Get(ctx, cloud.FloatingIP, ids[0], &before, "floating_ip_address", "port_id"); err != nil {
+		return "", err
+	}
+	attributes["port_id"] = ids[1]
+	if _, err := api.Update(ctx, cloud.FloatingIP, ids[0], attributes); err != nil {
+		return "", err
+	}
+	from := before.Text("port_id")
+	if from == "" || from == ids[1] {
+		return "", nil
+	}
+	var port cloud.Object
+	_ = api.Get(ctx, cloud.Port, from, &port, "name") // the address has moved; the id names it, too
+	return fmt.Sprintf("%s was taken from port %s", before.Text("floating_ip_address"), terminal.Escape(cmp.Or(port.Text("name"), from))), nil
 }
