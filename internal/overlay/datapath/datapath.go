@@ -38,11 +38,14 @@ type Options struct {
 	Log  *slog.Logger // default: none
 }
 
+// defaultBPFFS is the usual mount point of the BPF file system.
+const defaultBPFFS = "/sys/fs/bpf"
+
 func (o Options) withDefaults() (Options, error) {
 	if err := checkName(o.Name); err != nil {
 		return o, fmt.Errorf("datapath: %w", err)
 	}
-	o.BPFFS = cmp.Or(o.BPFFS, "/sys/fs/bpf")
+	o.BPFFS = cmp.Or(o.BPFFS, defaultBPFFS)
 	o.MaxFlows = cmp.Or(o.MaxFlows, 262144)
 	o.UpcallsPerPort = cmp.Or(o.UpcallsPerPort, 512)
 	o.UpcallsTotal = cmp.Or(o.UpcallsTotal, 2048)
