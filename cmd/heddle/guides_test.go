@@ -45,6 +45,25 @@ func TestGuides(t *testing.T) {
 	}
 }
 
+// TestSosPlugin: the plug-in of sos is Python, and calls commands that there are.
+func TestSosPlugin(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "python3", "testdata/sos_commands.py", filepath.Join("..", "..", "docs", "guides", "files", "sos_heddle.py")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	commands := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(commands) != 4 {
+		t.Errorf("want four commands:\n%s", out)
+	}
+	for _, line := range commands {
+		program, args, _ := strings.Cut(line, " ")
+		if err := parse(strings.Fields(args)); err != nil || program != "heddle" {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
 // TestUnitsLeaveDnsmasq: a DHCP agent that is restarted by systemd leaves its dnsmasq to the next
 // one.
 func TestUnitsLeaveDnsmasq(t *testing.T) {
