@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/cli"
+	"heddle/internal/overlay/datapath"
 	"heddle/internal/telemetry"
 )
 
@@ -53,4 +57,15 @@ func secretsOf(key string, values []string) (secrets []string) {
 		secrets = append(secrets, strings.Fields(string(raw))...)
 	}
 	return secrets
+}
+
+// datapathMaps is the file of a support bundle with the sizes of the overlay's eBPF maps.
+func datapathMaps() cli.Source {
+	return cli.Source{Name: "kernel/maps.json", Read: func(ctx context.Context) ([]byte, error) {
+		all, err := datapath.MapSummaries(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		return json.MarshalIndent(all, "", "  ")
+	}}
 }

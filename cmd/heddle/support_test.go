@@ -34,6 +34,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	seed("state/host.key", "-----BEGIN PRIVATE KEY-----\nmarker-key\n-----END PRIVATE KEY-----\n")
 	ns := netlab.ForTest(t).MustNamespace(t, "serve")
 	start(t, ns, "serve", "--config", config, "--run-dir", run)
+	login(t, ns, "127.0.0.1", data).mustCreate(t, "network", map[string]any{"name": "blue", "description": "marker-value"})
 
 	bundle := filepath.Join(dir, "bundle.tar.gz")
 	text, code := outputWith(t, ns, []string{"HEDDLE_ETCD_SECRET=marker-variable"}, "support", "--config", config, "--run-dir", run, "--output-file", bundle, "--timeout", "10m")
@@ -42,7 +43,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	}
 	files := unpackBundle(t, bundle)
 	for name, words := range map[string]string{
-		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "settings/serve.txt": "admin-password", "settings/agent.txt": "https://nova:<struck out>@",
+		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "store-changes.json": `"key": "/heddle/neutron/networks/`, "kernel/maps.json": "[", "settings/serve.txt": "admin-password", "settings/agent.txt": "https://nova:<struck out>@",
 		"serve/status.json": `"role":"serve"`, "serve/metrics.txt": "heddle_build_info", "serve/goroutines.txt": "goroutine ", "serve/heap.pb.gz": "",
 		"serve/cpu.pb.gz": "", "kernel/links.txt": "lo: ", "manifest.json": "settings/agent.txt",
 	} {

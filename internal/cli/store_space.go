@@ -13,11 +13,11 @@ import (
 	"heddle/internal/store/backend"
 )
 
-// storeCommand administers the space of the store.
+// storeCommand shows the last changes of the store, and administers its space.
 func storeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Manage the store's space: status, compact, defragment, disarm, reclaim",
+		Short: "Look at the store, and manage its space: status, changes, compact, defragment, disarm, reclaim",
 		Long: `Works on the embedded store in --data, while its server runs or not, or on the cluster named by --etcd-endpoints.
 A store that is full accepts deletions and log-ins only. The embedded store's server reclaims space by itself.`,
 	}
@@ -44,6 +44,7 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 	cmd.AddCommand(storeStatusCommand(open, func() bool {
 		return len(cluster.Endpoints) == 0 && errors.Is(backend.CheckDisk(data), store.ErrFull)
 	}))
+	cmd.AddCommand(storeChangesCommand(open))
 	for _, c := range []struct {
 		use, short, done string
 		do               func(*backend.Etcd, context.Context) error

@@ -26,16 +26,16 @@ const (
 	lowPriority = 10
 )
 
-// source is a file of a support bundle, and how it is made.
-type source struct {
-	name string
-	read func(context.Context) ([]byte, error)
+// Source is a file of a support bundle, and how it is made.
+type Source struct {
+	Name string
+	Read func(context.Context) ([]byte, error)
 }
 
 // SupportCommand returns the command that collects what helps to find a fault of this machine's
 // roles. settings returns the path of the machine's settings, "" if it has none, and the secrets in
-// them, which are struck out everywhere.
-func SupportCommand(settings func(*cobra.Command) (path string, secrets []string)) *cobra.Command {
+// them, which are struck out everywhere. kernel are the files of other packages about the kernel.
+func SupportCommand(settings func(*cobra.Command) (path string, secrets []string), kernel ...Source) *cobra.Command {
 	var out, data, state string
 	var hours int
 	var longest time.Duration
@@ -44,7 +44,8 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 		Use:   "support",
 		Short: "Collect what helps to find a fault into one file, without secrets",
 		Long: "Collects versions, settings, logs, metrics, goroutines and profiles of this machine's roles, what heddle status, doctor\n" +
-			"and store status say, and links, addresses, routes and rules of the kernel into a tar.gz with a manifest.\n" +
+			"and store status say, the last changes of the store without values, and links, addresses, routes, rules and the sizes of eBPF maps\n" +
+			"of the kernel into a tar.gz with a manifest.\n" +
 			"Passwords, tokens and keys are struck out, and packets and user data are not read. What --timeout leaves no time for is missing and named.",
 		Args: cobra.NoArgs,
 	}
@@ -75,7 +76,7 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 		}
 		// Without it only the machine's other programs wait longer.
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, lowPriority)
-		m, err := writeBundle(cmd.Context(), longest, out, s.sources(config, data, hours), strike)
+		m, err := writeBundle(cmd.Context(), longest, out, s.sources(config, data, hours, kernel), strike)
 		if err != nil {
 			return err
 		}
@@ -91,20 +92,21 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 }
 
 // sources returns what a bundle holds. What takes longest comes last.
-func (s *sockets) sources(config, data string, hours int) []source {
-	own := func(name string, args ...string) source {
+func (s *sockets) sources(config, data string, hours int, kernel []Source) []Source {
+	own := func(name string, args ...string) Source {
 		if config != "" {
 			args = append(args, "--config", config)
 		}
 		return ownOutput(name, args...)
 	}
-	all := []source{
+	all := []Source{
 		own("version.txt", "version"),
 		file("kernel.txt", "/proc/version"),
 		file("system.txt", "/etc/os-release"),
 		own("status.json", "status", "-o", "json", "--data", data),
 		own("doctor.json", "doctor", "-o", "json", "--data", data),
 		own("store.json", "store", "status", "-o", "json", "--data", data),
+		own("store-changes.json", "store", "changes", "-o", "json", "--data", data),
 		own("upgrade.json", "upgrade", "status", "-o", "json", "--data", data),
 	}
 	for _, role := range roleNames {
@@ -123,6 +125,7 @@ func (s *sockets) sources(config, data string, hours int) []source {
 		outputOf("kernel/rules.txt", exec.Command("ip", "rule")),
 		outputOf("kernel/nft.txt", exec.Command("nft", "list", "ruleset")),
 	)
+	all = append(all, kernel...)
 	for _, role := range roles {
 		all = append(all, s.page(role, "heap"+profile, "/debug/pprof/heap"), s.page(role, "cpu"+profile, fmt.Sprintf("/debug/pprof/profile?seconds=%d", profileSeconds)))
 	}
@@ -130,28 +133,28 @@ func (s *sockets) sources(config, data string, hours int) []source {
 }
 
 // page returns what a running role serves at a path.
-func (s *sockets) page(role, name, path string) source {
+func (s *sockets) page(role, name, path string) Source {
 	c := admin.Dial(s.dir, role)
-	return source{role + "/" + name, func(ctx context.Context) ([]byte, error) { return c.Get(ctx, path) }}
+	return Source{role + "/" + name, func(ctx context.Context) ([]byte, error) { return c.Get(ctx, path) }}
 }
 
-func file(name, path string) source {
-	return source{name, func(context.Context) ([]byte, error) { return os.ReadFile(path) }}
+func file(name, path string) Source {
+	return Source{name, func(context.Context) ([]byte, error) { return os.ReadFile(path) }}
 }
 
 // ownOutput returns what a command of this program prints. One that finds something wrong ends with
 // an error, but has printed it.
-func ownOutput(name string, args ...string) source {
+func ownOutput(name string, args ...string) Source {
 	executable, err := os.Executable()
 	if err != nil {
-		return source{name, func(context.Context) ([]byte, error) { return nil, err }}
+		return Source{name, func(context.Context) ([]byte, error) { return nil, err }}
 	}
 	return outputOf(name, exec.Command(executable, args...))
 }
 
 // outputOf returns what a program prints.
-func outputOf(name string, cmd *exec.Cmd) source {
-	return source{name, func(ctx context.Context) ([]byte, error) {
+func outputOf(name string, cmd *exec.Cmd) Source {
+	return Source{name, func(ctx context.Context) ([]byte, error) {
 		var text, errs limited
 		cmd.Stdout, cmd.Stderr = &text, &errs
 		if err := cmd.Start(); err != nil {

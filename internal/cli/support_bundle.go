@@ -19,7 +19,7 @@ const (
 // writeBundle writes the sources, struck out, into a new tar.gz that its owner alone can read. All
 // of them take the longest time at most, and each a third of it. A source that cannot be read is in
 // the manifest with the reason. On error no file is left.
-func writeBundle(ctx context.Context, longest time.Duration, path string, sources []source, strike *strikeOut) (m *contents, err error) {
+func writeBundle(ctx context.Context, longest time.Duration, path string, sources []Source, strike *strikeOut) (m *contents, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -54,23 +54,23 @@ type bundle struct {
 }
 
 // add reads a source into the bundle, in the longest time at most.
-func (b *bundle) add(ctx context.Context, longest time.Duration, s source, strike *strikeOut) error {
+func (b *bundle) add(ctx context.Context, longest time.Duration, s Source, strike *strikeOut) error {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	text, err := s.read(ctx)
+	text, err := s.Read(ctx)
 	if err != nil {
-		b.m.Files = append(b.m.Files, collected{Name: s.name, Error: err.Error()})
+		b.m.Files = append(b.m.Files, collected{Name: s.Name, Error: err.Error()})
 		return nil
 	}
-	if !strings.HasSuffix(s.name, profile) { // profiles hold names of functions alone
+	if !strings.HasSuffix(s.Name, profile) { // profiles hold names of functions alone
 		text = strike.apply(text)
 	}
 	most := min(maxFile, b.left)
 	cut := len(text) >= most
 	text = text[:min(len(text), most)]
 	b.left -= len(text)
-	b.m.Files = append(b.m.Files, collected{Name: s.name, Bytes: len(text), Cut: cut})
-	return b.write(s.name, text)
+	b.m.Files = append(b.m.Files, collected{Name: s.Name, Bytes: len(text), Cut: cut})
+	return b.write(s.Name, text)
 }
 
 func (b *bundle) write(name string, text []byte) error {

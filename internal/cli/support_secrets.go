@@ -49,11 +49,14 @@ func (s *strikeOut) anonymise(names ...string) {
 
 // Forms of secrets, wherever they come from, and of what identifies a host or user.
 var (
-	tokens     = regexp.MustCompile(`heddle-join-[\w.-]+|gAAAA[\w=-]{20,}`)
-	blocks     = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
-	mac        = regexp.MustCompile(`\b[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\b`)
-	ipv4       = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`)
-	ipv6       = regexp.MustCompile(`\b[0-9a-fA-F]{1,4}:[0-9a-fA-F:]*:[0-9a-fA-F]{0,4}\b`)
+	tokens    = regexp.MustCompile(`heddle-join-[\w.-]+|gAAAA[\w=-]{20,}`)
+	blocks    = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	mac       = regexp.MustCompile(`\b[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\b`)
+	ipv4      = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`)
+	ipv6      = regexp.MustCompile(`\b[0-9a-fA-F]{1,4}:[0-9a-fA-F:]*:[0-9a-fA-F]{0,4}\b`)
+	keyMember = regexp.MustCompile(`"key": *"(/[^"]+)"`)
+	// anyID is a part of a key that names nothing: a UUID, a hash or a number.
+	anyID      = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32,}|\d+)$`)
 	nameMember = regexp.MustCompile(`"(?:name|host)": *"([^"]+)"|\bnetns ([^\s"]+)`)
 )
 
@@ -64,6 +67,7 @@ func (s *strikeOut) apply(text []byte) []byte {
 	if s.aliases == nil {
 		return []byte(clean)
 	}
+	clean = keyMember.ReplaceAllStringFunc(clean, s.aliasKey)
 	for _, m := range nameMember.FindAllStringSubmatch(clean, -1) {
 		if name := m[1] + m[2]; !slices.Contains(s.names, name) { // of one form
 			s.names = append(s.names, name)
@@ -86,6 +90,22 @@ func (s *strikeOut) replaceName(text, name string) string {
 		return strings.ReplaceAll(text, name, alias)
 	}
 	return regexp.MustCompile(`\b`+regexp.QuoteMeta(name)+`\b`).ReplaceAllString(text, alias)
+}
+
+// tableParts is the number of the first parts of a key of the store that are the same in any store,
+// such as /heddle/neutron/ports, with what precedes the first slash.
+const tableParts = 4
+
+// aliasKey replaces the parts of a member "key" that may be names. Some are words of Heddle's own,
+// which are names only there.
+func (s *strikeOut) aliasKey(member string) string {
+	parts := strings.Split(keyMember.FindStringSubmatch(member)[1], "/")
+	for i, part := range parts {
+		if i >= tableParts && part != "" && !anyID.MatchString(part) {
+			parts[i] = s.alias("name", part)
+		}
+	}
+	return `"key": "` + strings.Join(parts, "/") + `"`
 }
 
 // alias returns what stands for a name or address in the whole bundle.

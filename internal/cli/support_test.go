@@ -42,8 +42,8 @@ func unpack(t *testing.T, path string) map[string]string {
 	}
 }
 
-func text(name, text string) source {
-	return source{name, func(context.Context) ([]byte, error) { return []byte(text), nil }}
+func text(name, text string) Source {
+	return Source{name, func(context.Context) ([]byte, error) { return []byte(text), nil }}
 }
 
 // TestBundle: files are bounded and without secrets, what cannot be read is named with the reason,
@@ -51,7 +51,7 @@ func text(name, text string) source {
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	sources := []source{
+	sources := []Source{
 		text("a.txt", "the password hunter2 and hunter22, \"odd\\\"one\""),
 		text("large.txt", strings.Repeat("x", maxFile+1)),
 		{"gone.txt", func(context.Context) ([]byte, error) { return nil, errors.New("no such file for hunter2") }},
@@ -104,6 +104,11 @@ func TestStrikeOut(t *testing.T) {
 	short := string(s.apply([]byte(`{"hosts": [{"name": "h1"}]} eth0@if2: <UP> mtu 1500 link-netns payroll; wg-h1, h12`)))
 	if strings.Contains(short, "payroll") || strings.Contains(short, "wg-h1") || !strings.Contains(short, "h12") {
 		t.Errorf("a short name, and one of a namespace: %s", short)
+	}
+	keys := string(s.apply([]byte(`{"key": "/heddle/neutron/ports/7b8cbc94-1e6b-4d2f-9d6e-000000000001"}, {"key":"/calico/v1/host/db-master/workload"}, {"key": "/heddle/unique/network/payroll"}, workload`)))
+	want := `{"key": "/heddle/neutron/ports/7b8cbc94-1e6b-4d2f-9d6e-000000000001"}, {"key": "/calico/v1/host/` + s.aliases["db-master"] + "/" + s.aliases["workload"] + `"}, {"key": "/heddle/unique/network/` + s.aliases["payroll"] + `"}, workload`
+	if keys != want {
+		t.Errorf("keys of the store: got %s\nwant %s", keys, want)
 	}
 	alias := s.aliases["192.0.2.1"]
 	if strings.Count(first+second, alias) != 2 || s.aliases["192.0.2.2"] == alias {
