@@ -22,6 +22,8 @@ type connectivitySite struct {
 	h1, h2 *host
 	agent2 *running // of h2
 	api    *client
+
+	run1, run2 string // directories of the agents' sockets
 }
 
 func newConnectivitySite(t *testing.T) *connectivitySite {
@@ -29,8 +31,9 @@ func newConnectivitySite(t *testing.T) *connectivitySite {
 	s := &connectivitySite{site: newSite(t)}
 	s.serve(t)
 	s.h1, s.h2 = s.addHost(t, "h1", "192.0.2.11"), s.addHost(t, "h2", "192.0.2.12")
-	start(t, s.h1.ns, s.h1.agent("--join", s.token(t))...)
-	s.agent2 = start(t, s.h2.ns, s.h2.agent("--join", s.token(t))...)
+	s.run1, s.run2 = t.TempDir(), t.TempDir()
+	start(t, s.h1.ns, s.h1.agent("--join", s.token(t), "--run-dir", s.run1)...)
+	s.agent2 = start(t, s.h2.ns, s.h2.agent("--join", s.token(t), "--run-dir", s.run2)...)
 	s.api = login(t, s.ctl, "127.0.0.1", s.data)
 	return s
 }
@@ -193,12 +196,18 @@ func (s *connectivitySite) testWell(t *testing.T) {
 		t.Errorf("%d legs are ok, want 20:\n%s", n, text)
 	}
 	s.isClean(t)
-	text, _ = output(t, s.h1.ns, "doctor", "--peer", s.h2.ip)
-	for _, line := range []string{"packets of 1500 bytes to 192.0.2.12", "UDP 6677 to 192.0.2.12", "other programs at interfaces"} {
-		if !regexp.MustCompile(`(?m)^ok +` + line).MatchString(text) {
-			t.Errorf("beside two agents the doctor finds fault with %q:\n%s", line, text)
-		}
+	for _, line := range []string{"packets of 1500 bytes to 192.0.2.12", "UDP 6677 to 192.0.2.12", "UDP 6677 from 192.0.2.12", "tunnels to other hosts", "other programs at interfaces"} {
+		s.doctorSays(t, s.h1, s.run1, s.h2.ip, "ok +"+line)
 	}
+}
+
+// doctorSays waits until the doctor prints a line on a host with an agent.
+func (s *connectivitySite) doctorSays(t *testing.T, h *host, run, peer, line string) {
+	t.Helper()
+	withinLease(t, "the doctor on "+h.name+" to say "+line, func() bool {
+		text, _ := output(t, h.ns, "doctor", "--run-dir", run, "--peer", peer)
+		return regexp.MustCompile(`(?m)^` + line).MatchString(text)
+	})
 }
 
 // testFirewall drops what one of the hosts sends to the other.
@@ -208,6 +217,9 @@ func (s *connectivitySite) testFirewall(t *testing.T) {
 		t.Fatal(err, text)
 	}
 	legs := s.legs(t, 1)
+	s.doctorSays(t, s.h2, s.run2, s.h1.ip, "missing +UDP 6677 from 192.0.2.11 .*nothing arrives from there")
+	s.doctorSays(t, s.h1, s.run1, s.h2.ip, "missing +UDP 6677 to 192.0.2.12 .*nothing arrives there")
+	s.doctorSays(t, s.h1, s.run1, s.h2.ip, `optional +tunnels to other hosts .*nothing arrives at .* \(192.0.2.12\)`)
 	if text, err := s.ctl.Output(t.Context(), "nft", "delete table bridge wall"); err != nil {
 		t.Fatal(err, text)
 	}

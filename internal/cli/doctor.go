@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -47,7 +48,7 @@ type Agent struct {
 type finding struct {
 	Check  string `json:"check"`
 	For    string `json:"for"`
-	State  string `json:"state"` // ok, missing, optional
+	State  string `json:"state"` // ok, missing, optional, unknown
 	Detail string `json:"detail,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 }
@@ -60,10 +61,11 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this machine lacks, and how to mend it",
-		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nIt removes what it makes for that. Exits 1 when something that is needed is missing.",
+		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nIt removes what it makes for that. What it cannot find out is unknown. Exits 1 when something\nthat is needed is missing.",
 		Args:  cobra.NoArgs,
 	}
 	format := command.OutputFlag(cmd)
+	s := socketFlags(cmd)
 	f := cmd.Flags()
 	DataFlag(f, &server.Data, "data `directory` of heddle serve, if this machine has one")
 	complete := ClusterFlags(f, &server.Cluster, "`addresses` of the cluster, host:port, joined by commas")
@@ -91,13 +93,13 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--underlay-mtu %d: want %d to %d", *mtu, leastMTU, mostMTU)}
 		}
 		all := slices.Concat(machineChecks(), kernelFiles("/").checks(),
-			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), syncCheck(server.Data), ownNameCheck()}, checks(server, agent))
+			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), syncCheck(server.Data), ownNameCheck(), tunnelsCheck(s)}, checks(server, agent))
 		for _, peer := range *peers {
 			address, err := netip.ParseAddr(peer)
 			if err != nil || !address.Is4() {
 				return &command.Exit{Code: 2, Text: fmt.Sprintf("--peer %q: want the IPv4 address of a host, as heddle host list shows its tunnel IP", peer)}
 			}
-			all = append(all, pathCheck(address, *mtu), udpCheck(peer))
+			all = append(append(all, pathCheck(address, *mtu)), udpChecks(s, address)...)
 		}
 		return diagnose(cmd, *format, all)
 	}
@@ -119,10 +121,14 @@ func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 	for _, c := range checks {
 		f := finding{Check: c.Name, For: c.For, State: "ok"}
 		if err := c.Run(cmd.Context()); err != nil {
-			f.State, f.Detail, f.Fix = "missing", err.Error(), c.Fix
-			if c.Optional {
+			f.Detail, f.Fix = err.Error(), c.Fix
+			switch unknown := (undecided{}); {
+			case errors.As(err, &unknown):
+				f.State = "unknown"
+			case c.Optional:
 				f.State = "optional"
-			} else {
+			default:
+				f.State = "missing"
 				missing++
 			}
 		}

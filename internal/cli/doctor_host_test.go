@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -26,6 +27,15 @@ func wantFinding(t *testing.T, c Check, words string) {
 	if c.Fix == "" {
 		t.Errorf("%s has no fix", c.Name)
 	}
+}
+
+// wantUndecided: the check cannot find out, and says why.
+func wantUndecided(t *testing.T, c Check, words string) {
+	t.Helper()
+	if err := c.Run(t.Context()); !errors.As(err, new(undecided)) {
+		t.Errorf("%s: found %v, want that it is unknown", c.Name, err)
+	}
+	wantFinding(t, c, words)
 }
 
 func put(t *testing.T, path, text string, mode os.FileMode) {
@@ -155,36 +165,6 @@ func TestPathCheck(t *testing.T) {
 	if err := ping("192.0.2.2", 1500); err == nil || !strings.Contains(err.Error(), "none of 3 was answered") {
 		t.Errorf("larger than the way: %v", err)
 	}
-}
-
-// TestUDPCheck: a host that refuses datagrams is found, and so is a firewall on this one; one that
-// drops them as an agent does is none.
-func TestUDPCheck(t *testing.T) {
-	t.Parallel()
-	lab := netlab.ForTest(t)
-	here, there := lab.MustNamespace(t, "here"), lab.MustNamespace(t, "there")
-	lab.MustVeth(t, here, "eth0", there, "eth0")
-	here.MustIP(t, "addr add 192.0.2.1/24 dev eth0")
-	there.MustIP(t, "addr add 192.0.2.2/24 dev eth0")
-	look := func(words string) {
-		t.Helper()
-		_ = here.Do(func() error {
-			wantFinding(t, udpCheck("192.0.2.2"), words)
-			return nil
-		})
-	}
-	look("refused: no agent runs there")
-	rules := func(ns *netlab.Namespace, text string) {
-		t.Helper()
-		if out, err := ns.Output(t.Context(), "nft", text); err != nil {
-			t.Fatal(err, out)
-		}
-	}
-	rules(there, "add table inet f; add chain inet f in { type filter hook input priority 0; }; add rule inet f in udp dport 6677 drop")
-	look("")
-	rules(here, "add table inet f; add chain inet f out { type filter hook output priority 0; }; add rule inet f out udp dport 6677 drop")
-	look("a firewall on this host or on the way rejects it")
-	wantFinding(t, udpCheck("h2"), "")
 }
 
 // TestNameCheck asks a real DNS server.

@@ -11,7 +11,7 @@ import (
 )
 
 // A check that fails is missing, and makes the doctor fail, unless a host serves without what it
-// looks for.
+// looks for, or it cannot find out.
 func TestDoctorTellsMissingFromOptional(t *testing.T) {
 	t.Parallel()
 	fails := func(context.Context) error { return errors.New("not there") }
@@ -22,6 +22,7 @@ func TestDoctorTellsMissingFromOptional(t *testing.T) {
 	}{
 		"missing":  {Check{Name: "wheel", Run: fails, Fix: "buy one"}, "missing", true},
 		"optional": {Check{Name: "bell", Run: fails, Fix: "buy one", Optional: true}, "optional", false},
+		"unknown":  {Check{Name: "tyre", Run: func(context.Context) error { return undecided{"too dark"} }, Fix: "buy a lamp"}, "unknown", false},
 		"there":    {Check{Name: "seat", Run: func(context.Context) error { return nil }}, "ok", false},
 	} {
 		t.Run(name, func(t *testing.T) {

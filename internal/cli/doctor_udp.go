@@ -20,20 +20,34 @@ const (
 	udpWait  = 300 * time.Millisecond
 )
 
-// udpCheck sends datagrams to another host's tunnel port. An agent drops them silently, since they
-// have no secret, so that silence is no finding.
-func udpCheck(peer string) Check {
-	return Check{
-		Name: "UDP " + strconv.Itoa(tunnelPort) + " to " + peer, For: "overlay: tunnels",
-		Fix: "start heddle agent on " + peer + ", and let UDP " + strconv.Itoa(tunnelPort) + " pass the firewalls of both and between them; heddle connectivity tries it in both directions",
+// udpChecks returns the checks of both directions between the tunnel ports of this host and another
+// one. Agents drop datagrams without a secret silently, so that only their own hellos tell what
+// arrives; what this host or another one refuses is found without them.
+func udpChecks(s *sockets, peer netip.Addr) []Check {
+	port, host := strconv.Itoa(tunnelPort), peer.String()
+	fix := "start heddle agent on both hosts, and let UDP " + port + " pass the firewalls of both and between them; heddle connectivity tries it with workloads"
+	return []Check{{
+		Name: "UDP " + port + " to " + host, For: "overlay: tunnels", Fix: fix,
 		Run: func(ctx context.Context) error {
-			address, err := netip.ParseAddr(peer)
-			if err != nil || !address.Is4() {
-				return nil // the other check of the peer says so
+			if err := refusedUDP(ctx, netip.AddrPortFrom(peer, tunnelPort)); err != nil {
+				return err
 			}
-			return refusedUDP(ctx, netip.AddrPortFrom(address, tunnelPort))
+			t, err := s.tunnelTo(ctx, peer)
+			if err != nil {
+				return err
+			}
+			return decide(t.Out, "nothing arrives there by the tunnel, as its agent says")
 		},
-	}
+	}, {
+		Name: "UDP " + port + " from " + host, For: "overlay: tunnels", Fix: fix,
+		Run: func(ctx context.Context) error {
+			t, err := s.tunnelTo(ctx, peer)
+			if err != nil {
+				return err
+			}
+			return decide(t.In, "nothing arrives from there by the tunnel, though its agent is alive")
+		},
+	}}
 }
 
 // refusedUDP returns the error with which this host or another one refuses datagrams, if one does.
