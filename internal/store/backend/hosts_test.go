@@ -252,7 +252,8 @@ func TestNoPagesForHosts(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "metrics.sock"))
 	}}}
 	defer local.CloseIdleConnections()
-	// The gauge's value is that of whichever etcd of this process wrote it last: tests start others beside.
+	// The gauge's value is that of whichever etcd of this process wrote it last: tests start others
+	// beside.
 	if status, text, err := fetch(t, &local, http.MethodGet, "http://etcd/metrics"); err != nil || status != http.StatusOK || !strings.Contains(text, "\netcd_server_has_leader ") {
 		t.Errorf("metrics on root's socket: %d %v, want 200 and etcd_server_has_leader", status, err)
 	}
