@@ -45,7 +45,7 @@ var may = map[string][]string{
 	"internal/store/backend": {"internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"},
 	"internal/store/records": {"internal/spans", "internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
-	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/spans": {"internal/task"}, "internal/admin": {"internal/task", "internal/telemetry"}, "internal/sealing": {}, "internal/strictjson": {}, "internal/terminal": {},
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {"internal/terminal"}, "internal/spans": {"internal/task"}, "internal/admin": {"internal/task", "internal/telemetry"}, "internal/sealing": {}, "internal/strictjson": {}, "internal/sourceline": {}, "internal/terminal": {},
 	// Two areas drive switches by their databases: the hosts of a XenAPI pool, and VTEPs.
 	"internal/ovsdb": {"internal/task", "internal/terminal"},
 	// Areas: the above and their own children, never another area.
@@ -110,7 +110,7 @@ var may = map[string][]string{
 	"internal/cni":     {"internal/cloud", "internal/hostnet", "internal/plug", "internal/strictjson"},
 	// heddle connectivity is a client of the APIs; its words are those of probes.
 	"internal/connectivity": join(words, []string{"internal/cloud"}),
-	"internal/cli": {"internal/admin", "internal/connectivity", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
+	"internal/cli": {"internal/admin", "internal/sourceline", "internal/connectivity", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a

@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/cli"
 	"heddle/internal/command"
+	"heddle/internal/sourceline"
 )
 
 // A flag that was not given takes its value from the environment (HEDDLE_ and the flag's name in
@@ -35,7 +36,7 @@ func environmentName(flag string) string {
 }
 
 // configure sets every flag of cmd that is not on the command line from env or the file at path (""
-// = no file). Errors name the file, section and key, or the variable.
+// = no file). Errors name the file, line, section and key, or the variable.
 func configure(cmd *cobra.Command, path string, lookup func(string) (string, bool)) error {
 	top := section(cmd)
 	file, err := readSections(path, top)
@@ -43,9 +44,14 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 		return err
 	}
 	known := flagNames(top)
-	for key := range file[top.Name()] {
+	for key := range file.sections[top.Name()] {
 		if !slices.Contains(known, key) {
-			return fmt.Errorf("%s: %s.%s: %w", path, top.Name(), key, noSetting(key, known))
+			return fmt.Errorf("%s: %w", file.place(top.Name(), key), noSetting(key, known))
+		}
+	}
+	for _, n := range file.nested {
+		if n.section == top.Name() {
+			return file.notFlat(n)
 		}
 	}
 	var failed error
@@ -53,7 +59,7 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 		if failed != nil || f.Changed || !configurable(f) {
 			return
 		}
-		values, from := given(f, top.Name(), path, file, lookup)
+		values, from := given(f, top.Name(), file, lookup)
 		for _, v := range values {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
 				failed = fmt.Errorf("%s: %w", from, valueError(f, v, err))
@@ -65,14 +71,14 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 }
 
 // given returns the values that the environment or the file gives a flag of a section's command,
-// and where: the variable, or the file's name and key; "" where neither does.
-func given(f *pflag.Flag, top, path string, file map[string]map[string][]string, lookup func(string) (string, bool)) (values []string, from string) {
+// and where: the variable, or the place in the file; "" where neither does.
+func given(f *pflag.Flag, top string, file configFile, lookup func(string) (string, bool)) (values []string, from string) {
 	if v, ok := lookup(environmentName(f.Name)); ok {
 		return []string{v}, environmentName(f.Name)
 	}
 	for _, name := range append([]string{top}, f.Annotations[cli.OtherSections]...) {
-		if values, ok := file[name][f.Name]; ok {
-			return values, fmt.Sprintf("%s: %s.%s", path, name, f.Name)
+		if values, ok := file.sections[name][f.Name]; ok {
+			return values, file.place(name, f.Name)
 		}
 	}
 	return nil, ""
@@ -93,52 +99,70 @@ func configurable(f *pflag.Flag) bool {
 	return !perCall && f.Name != "help" && f.Name != "config" && f.Name != "version"
 }
 
-// readSections reads the settings by section and key: a scalar is one value, a list several.
-// Another value is an error in top's own section, and ignored in others.
-func readSections(path string, top *cobra.Command) (map[string]map[string][]string, error) {
+// configFile is a configuration file.
+type configFile struct {
+	path     string
+	text     []byte
+	sections map[string]map[string][]string // values by section and key
+	nested   []settingName                  // those whose values have keys of their own, which no setting takes
+}
+
+type settingName struct{ section, key string }
+
+// place returns the place of a section, or of a key in it, for messages: file, line and names.
+func (f configFile) place(names ...string) string {
+	at := strings.Join(names, ".")
+	return sourceline.Prefix(f.path, f.text, at) + ": " + at
+}
+
+func (f configFile) notFlat(n settingName) error {
+	return fmt.Errorf("%s: want a value or a list of values", f.place(n.section, n.key))
+}
+
+// readSections reads the settings by section and key: a scalar is one value, a list several. The
+// path "" is no file.
+func readSections(path string, top *cobra.Command) (configFile, error) {
+	file := configFile{path: path, sections: map[string]map[string][]string{}}
 	if path == "" {
-		return nil, nil
+		return file, nil
 	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+	var err error
+	if file.text, err = os.ReadFile(path); err != nil {
+		return file, fmt.Errorf("configuration: %w", err)
 	}
-	var file map[string]any
-	if err := yaml.UnmarshalStrict(raw, &file); err != nil {
-		return nil, fmt.Errorf("%s: want sections named after commands, with settings below them: %w", path, err)
+	var all map[string]any
+	if err := yaml.UnmarshalStrict(file.text, &all); err != nil {
+		return file, fmt.Errorf("%s: want sections named after commands, with settings below them: %w", path, err)
 	}
-	sections := map[string]map[string][]string{}
-	for name, below := range file {
+	for name, below := range all {
 		settings, isSection := below.(map[string]any)
 		if !isSection && below != nil {
-			return nil, fmt.Errorf("%s: %s: want settings below it, such as `data: /var/lib/heddle`, not %v", path, name, below)
+			return file, fmt.Errorf("%s: want settings below it, such as `data: /var/lib/heddle`, not %v", file.place(name), below)
 		}
 		if c, _, err := top.Root().Find([]string{name}); top.HasParent() && (err != nil || c.Name() != name) {
-			return nil, noSection(path, name, top.Root())
+			return file, file.noSection(name, top.Root())
 		}
-		sections[name] = map[string][]string{}
+		file.sections[name] = map[string][]string{}
 		for key, v := range settings {
 			switch v := v.(type) {
 			case []any:
-				sections[name][key] = []string{}
+				file.sections[name][key] = []string{}
 				for _, item := range v {
-					sections[name][key] = append(sections[name][key], fmt.Sprint(item))
+					file.sections[name][key] = append(file.sections[name][key], fmt.Sprint(item))
 				}
 			case map[string]any:
-				if name == top.Name() {
-					return nil, fmt.Errorf("%s: %s.%s: want a value or a list of values", path, name, key)
-				}
+				file.nested = append(file.nested, settingName{name, key})
 			default:
-				sections[name][key] = []string{fmt.Sprint(v)}
+				file.sections[name][key] = []string{fmt.Sprint(v)}
 			}
 		}
 	}
-	return sections, nil
+	return file, nil
 }
 
-func noSection(path, name string, root *cobra.Command) error {
+func (f configFile) noSection(name string, root *cobra.Command) error {
 	meant := cmp.Or(command.DidYouMean("", name, subcommands(root)), ": want the name of a command, as `heddle --help` lists them")
-	return fmt.Errorf("%s: %s: no such section%s", path, name, meant)
+	return fmt.Errorf("%s: no such section%s", f.place(name), meant)
 }
 
 // noSetting returns an error that suggests settings spelled alike, or lists all.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"heddle/internal/overlay"
+	"heddle/internal/sourceline"
 	"heddle/internal/telemetry"
 	"heddle/internal/terminal"
 )
@@ -75,24 +78,26 @@ func checkConfig(out io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	var wrong []error
+	wrong := map[string]error{} // by place
 	counts := map[string]int{}
-	for name, settings := range file {
+	for name, settings := range file.sections {
 		top, _, err := root.Find([]string{name})
 		if err != nil || top.Name() != name || top == root {
-			wrong = append(wrong, noSection(path, name, root))
+			wrong[name] = file.noSection(name, root)
 			continue
 		}
 		counts[name] = len(settings)
 		for key, values := range settings {
 			if err := checkSetting(top, key, values); err != nil {
-				wrong = append(wrong, fmt.Errorf("%s: %s.%s: %w", path, name, key, err))
+				wrong[name+"."+key] = fmt.Errorf("%s: %w", file.place(name, key), err)
 			}
 		}
 	}
+	for _, n := range file.nested {
+		wrong[n.section+"."+n.key] = file.notFlat(n)
+	}
 	if len(wrong) > 0 {
-		slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		return errors.Join(wrong...)
+		return joinByLine(wrong, file.text)
 	}
 	if len(counts) == 0 {
 		_, err = fmt.Fprintf(out, "%s has no settings: all are at their defaults\n", path)
@@ -105,6 +110,18 @@ func checkConfig(out io.Writer, path string) error {
 	slices.Sort(said)
 	_, err = fmt.Fprintf(out, "%s is well formed; settings by section: %s\n", path, strings.Join(said, ", "))
 	return err
+}
+
+// joinByLine joins errors by their places in a text, in the order of its lines.
+func joinByLine(wrong map[string]error, text []byte) error {
+	places := slices.SortedFunc(maps.Keys(wrong), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sourceline.Find(text, a), sourceline.Find(text, b)), strings.Compare(a, b))
+	})
+	var all []error
+	for _, place := range places {
+		all = append(all, wrong[place])
+	}
+	return errors.Join(all...)
 }
 
 // checkSetting sets the flag that a key names, of the command or of one below it.
@@ -178,7 +195,7 @@ func showConfig(out io.Writer, name, path string, lookup func(string) (string, b
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, key := range flagNames(top) {
 		flag := findFlag(top, key)
-		values, from := given(flag, name, path, file, lookup)
+		values, from := given(flag, name, file, lookup)
 		if from == "" {
 			if !all {
 				continue

@@ -15,24 +15,26 @@ func TestConfigCheck(t *testing.T) {
 		t.Errorf("%v: %s", err, &out)
 	}
 	bad := write(t, "serve:\n  underlay-mtu: large\n  datta: /x\n  frobnicate: 1\n  agents-listen: 192.0.2.1\n  log-level: loud\n  host-certificate-life: 5\n"+
-		"agent:\n  tunnel-ip: 192.0.2.300\n  encrypt: maybe\nagnet:\n  tunnel-ip: 192.0.2.1\n")
+		"agent:\n  tunnel-ip: 192.0.2.300\n  encrypt: maybe\n  name: {a: b}\nagnet:\n  tunnel-ip: 192.0.2.1\n")
 	err := checkConfig(&out, bad)
 	if err == nil {
 		t.Fatal("took wrong settings")
 	}
-	for _, want := range []string{`: serve.underlay-mtu: "large": want a whole number`, ": serve.datta: no such setting: did you mean data?",
-		": serve.frobnicate: no such setting; known: admin-password, ", ": agnet: no such section: did you mean agent or net?",
-		`: serve.agents-listen: "192.0.2.1": want ADDRESS:PORT`, `: serve.log-level: log level "loud": `, `: serve.host-certificate-life: "5": want a time with its unit`,
-		`: agent.tunnel-ip: "192.0.2.300": `, `: agent.encrypt: "maybe": want off, on or require`} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error lacks %q:\n%v", want, err)
+	got := strings.Split(err.Error(), "\n")
+	for i, want := range []string{`:2: serve.underlay-mtu: "large": want a whole number`, ":3: serve.datta: no such setting: did you mean data?",
+		":4: serve.frobnicate: no such setting; known: admin-password, ", `:5: serve.agents-listen: "192.0.2.1": want ADDRESS:PORT`,
+		`:6: serve.log-level: log level "loud": `, `:7: serve.host-certificate-life: "5": want a time with its unit`,
+		`:9: agent.tunnel-ip: "192.0.2.300": `, `:10: agent.encrypt: "maybe": want off, on or require`, ":11: agent.name: want a value or a list of values",
+		":12: agnet: no such section: did you mean agent or net?"} {
+		if i >= len(got) || !strings.HasPrefix(got[i], bad+want) {
+			t.Errorf("line %d of the error is not %q:\n%v", i+1, want, err)
 		}
 	}
 	out.Reset()
 	if err := checkConfig(&out, write(t, "# nothing yet\n")); err != nil || !strings.Contains(out.String(), "has no settings") {
 		t.Errorf("a file without settings: %v: %s", err, &out)
 	}
-	if err := checkConfig(&out, write(t, "serve: 5\n")); err == nil || !strings.Contains(err.Error(), "serve: want settings below it") {
+	if err := checkConfig(&out, write(t, "serve: 5\n")); err == nil || !strings.Contains(err.Error(), ":1: serve: want settings below it") {
 		t.Errorf("a section that is a number: %v", err)
 	}
 	for _, text := range []string{"serve: [", "serve: 5\n", "serve:\n  data: /a\n  data: /b\n"} {
@@ -56,7 +58,7 @@ func TestConfigShow(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
-	want := []string{"admin-password <struck out> " + path + ": serve.admin-password", "data /srv/heddle " + path + ": serve.data", "neutron-listen 127.0.0.1:9000 HEDDLE_NEUTRON_LISTEN"}
+	want := []string{"admin-password <struck out> " + path + ":3: serve.admin-password", "data /srv/heddle " + path + ":2: serve.data", "neutron-listen 127.0.0.1:9000 HEDDLE_NEUTRON_LISTEN"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

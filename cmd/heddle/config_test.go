@@ -55,10 +55,11 @@ func TestConfigureFlagBeatsEnvironmentBeatsFile(t *testing.T) {
 func TestConfigureRefuses(t *testing.T) {
 	none := func(string) (string, bool) { return "", false }
 	for _, c := range []struct{ text, want string }{
-		{"serve:\n  dta: /x\n", "serve.dta: no such setting: did you mean data?"},
-		{"serve:\n  other: x\n", "serve.other: no such setting; known: allow-plain-http, data"},
-		{"serve:\n  timeout: soon\n", `serve.timeout: "soon": want a time with its unit`},
-		{"serve:\n  data: {a: b}\n", "serve.data: want a value"},
+		{"serve:\n  dta: /x\n", "heddle.yaml:2: serve.dta: no such setting: did you mean data?"},
+		{"serve:\n  other: x\n", ":2: serve.other: no such setting; known: allow-plain-http, data"},
+		{"serve:\n\n  timeout: soon\n", `:3: serve.timeout: "soon": want a time with its unit`},
+		{"serve:\n  data: {a: b}\n", ":2: serve.data: want a value"},
+		{"agent: {}\nserve: 5\n", ":2: serve: want settings below it"},
 		{"- a\n", "want sections named after commands"},
 		{"serve:\n  data: a\n  data: b\n", "already set"},
 	} {

@@ -30,7 +30,7 @@ func supportSettings(cmd *cobra.Command) (path string, secrets []string) {
 		}
 		return path, secrets // heddle config show says what is wrong with it
 	}
-	for _, settings := range file {
+	for _, settings := range file.sections {
 		for key, values := range settings {
 			secrets = append(secrets, secretsOf(key, values)...)
 		}

@@ -43,15 +43,42 @@ func (m manifest) String() string {
 	return strings.TrimSpace(string(m.kind.kind) + " " + m.kind.name(m.ids))
 }
 
+// locatedError is an error with the path of the value that it is about.
+type locatedError struct {
+	path string
+	error
+}
+
+func (e *locatedError) Unwrap() error { return e.error }
+
+// fieldError returns an error about the field at a path.
+func fieldError(path string, err error) error {
+	return &locatedError{path, fmt.Errorf("%s: %w", path, err)}
+}
+
+// pathOf returns the path of the value that an error is about, "" if the error has none.
+func pathOf(err error) string {
+	var located *locatedError
+	var wrong *strictjson.Error
+	switch {
+	case errors.As(err, &located):
+		return located.path
+	case errors.As(err, &wrong):
+		return wrong.Place()
+	}
+	return ""
+}
+
 // readManifests reads all documents of a YAML stream or JSON text. The error has a line for each
-// invalid one, with the document and the field.
+// invalid one, with the line in the file, the document and the field.
 func readManifests(name string, text []byte) ([]manifest, error) {
 	var all []manifest
 	var wrong []error
 	for i, doc := range splitDocuments(text) {
-		items, err := readDocument(doc)
+		items, isList, err := readDocument(doc.text)
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: document %d: %w", name, i+1, err))
+			_, _, err = readDocument(doc.padded())
+			wrong = append(wrong, fmt.Errorf("%s: document %d: %w", doc.place(name, pathOf(err)), i+1, err))
 		}
 		for j, item := range items {
 			m, err := item.manifest()
@@ -59,43 +86,48 @@ func readManifests(name string, text []byte) ([]manifest, error) {
 				all = append(all, m)
 				continue
 			}
-			place := fmt.Sprintf("%s: document %d", name, i+1)
-			if len(items) > 1 {
-				place += fmt.Sprintf(", item %d", j+1)
+			path, number := pathOf(err), ""
+			if isList {
+				path, number = itemPath(j, path), fmt.Sprintf(", item %d", j+1)
 			}
-			wrong = append(wrong, fmt.Errorf("%s: %w", place, err))
+			wrong = append(wrong, fmt.Errorf("%s: document %d%s: %w", doc.place(name, path), i+1, number, err))
 		}
 	}
 	return all, errors.Join(wrong...)
 }
 
+// itemPath returns the path in a list of what has a path in an item.
+func itemPath(i int, path string) string {
+	return strings.TrimSuffix(fmt.Sprintf("[%d].%s", i, path), ".")
+}
+
 // readDocument reads one document: an object, or a list of objects.
-func readDocument(text []byte) ([]document, error) {
+func readDocument(text []byte) (docs []document, isList bool, err error) {
 	raw, err := offline.DocumentJSON(text)
 	if errors.Is(err, offline.ErrManyDocuments) {
 		err = errors.New("another document follows; put a line --- between them")
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !bytes.HasPrefix(raw, []byte("[")) {
 		d, err := decodeDocument(raw)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		return []document{d}, nil
+		return []document{d}, false, nil
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, err
+		return nil, true, err
 	}
-	docs := make([]document, len(list))
+	docs = make([]document, len(list))
 	for i, item := range list {
 		if docs[i], err = decodeDocument(item); err != nil {
-			return nil, fmt.Errorf("item %d: %w", i+1, err)
+			return nil, true, &locatedError{itemPath(i, pathOf(err)), fmt.Errorf("item %d: %w", i+1, err)}
 		}
 	}
-	return docs, nil
+	return docs, true, nil
 }
 
 func decodeDocument(raw []byte) (d document, err error) {
@@ -115,11 +147,11 @@ func decodeDocument(raw []byte) (d document, err error) {
 func (d document) manifest() (manifest, error) {
 	k, err := findKind(string(d.Kind))
 	if err != nil {
-		return manifest{}, fmt.Errorf("kind: %w", err)
+		return manifest{}, fieldError("kind", err)
 	}
 	m := manifest{kind: k}
 	if m.ids, err = k.metadata(d.Metadata); err != nil {
-		return m, fmt.Errorf("%s: metadata.%w", k.kind, err)
+		return m, fmt.Errorf("%s: %w", k.kind, err)
 	}
 	refuse := func(err error) (manifest, error) { return m, fmt.Errorf("%s: %w", m, err) }
 	if d.Invalid != "" {
@@ -132,10 +164,10 @@ func (d document) manifest() (manifest, error) {
 		return m, nil
 	}
 	if m.key, err = k.key(m.ids, false); err != nil {
-		return refuse(fmt.Errorf("metadata: %w", err))
+		return refuse(fieldError("metadata", err))
 	}
 	if _, err := m.key.Path(); err != nil {
-		return refuse(fmt.Errorf("metadata: %w", err))
+		return refuse(fieldError("metadata", err))
 	}
 	value, err := storedValue(d.Spec)
 	if err != nil {
@@ -151,16 +183,16 @@ func (d document) manifest() (manifest, error) {
 func specError(place string, err error) error {
 	var wrong *calico.Error
 	if !errors.As(err, &wrong) {
-		return fmt.Errorf("%s: %w", place, err)
+		return fieldError(place, err)
 	}
 	if wrong.Field != "" && wrong.Field[0] != '[' {
 		place += "."
 	}
-	place += wrong.Field
+	reason := wrong.Reason
 	if wrong.Value != "" {
-		place += ": " + wrong.Value
+		reason = wrong.Value + ": " + reason
 	}
-	return fmt.Errorf("%s: %s", place, wrong.Reason)
+	return fieldError(place+wrong.Field, errors.New(reason))
 }
 
 // metadata returns the ids in a document's metadata, in the order of k.ids. A policy's tier is
@@ -172,11 +204,11 @@ func (k calicoKind) metadata(given map[string]any) ([]string, error) {
 		text, ok := v.(string)
 		switch {
 		case i < 0 && name != "version":
-			return nil, fmt.Errorf("%s: no such id of this kind: want %s", name, k.wantedIDs())
+			return nil, fieldError("metadata."+name, fmt.Errorf("no such id of this kind: want %s", k.wantedIDs()))
 		case i < 0:
 		case !ok || text == "":
 			// 1.10 and yes would have become 1.1 and true on the way here.
-			return nil, fmt.Errorf("%s: want text, in quotes where YAML takes it for something else", name)
+			return nil, fieldError("metadata."+name, errors.New("want text, in quotes where YAML takes it for something else"))
 		default:
 			ids[i] = text
 		}
@@ -187,7 +219,7 @@ func (k calicoKind) metadata(given map[string]any) ([]string, error) {
 		case k.kind == calico.KindPolicy && k.ids[i] == "tier":
 			ids[i] = defaultTier
 		default:
-			return nil, fmt.Errorf("%s is missing: want %s", k.ids[i], k.wantedIDs())
+			return nil, fieldError("metadata", fmt.Errorf("%s is missing: want %s", k.ids[i], k.wantedIDs()))
 		}
 	}
 	if v, ok := given["version"]; ok {
@@ -196,7 +228,7 @@ func (k calicoKind) metadata(given map[string]any) ([]string, error) {
 			version = "6"
 		}
 		if !slices.Contains(k.ids, "cidr") && !slices.Contains(k.ids, "ip") || fmt.Sprint(v) != version {
-			return nil, fmt.Errorf("version: %v is not that of the address", v)
+			return nil, fieldError("metadata.version", fmt.Errorf("%v is not that of the address", v))
 		}
 	}
 	return ids, nil
@@ -222,7 +254,7 @@ func storedValue(spec json.RawMessage) ([]byte, error) {
 		err := json.Unmarshal(s, &text)
 		return []byte(text), err
 	case bytes.ContainsAny(s, ".eE") && s[0] != 't' && s[0] != 'f': // a fraction: 1.10 would have become 1.1 on the way here
-		return nil, fmt.Errorf("spec: %s: put it in quotes", s)
+		return nil, fieldError("spec", fmt.Errorf("%s: put it in quotes", s))
 	}
 	return s, nil // a whole number or a truth
 }
@@ -250,10 +282,10 @@ type profileSpec struct {
 func readProfile(id string, raw json.RawMessage) (*client.Profile, error) {
 	var spec profileSpec
 	if err := strictjson.Unmarshal(raw, &spec); err != nil {
-		return nil, fmt.Errorf("spec: %w", err)
+		return nil, &locatedError{strings.TrimSuffix("spec."+pathOf(err), "."), fmt.Errorf("spec: %w", err)}
 	}
 	if spec.Rules == nil && spec.Tags == nil && spec.Labels == nil {
-		return nil, errors.New("spec: it is empty: want rules, tags or labels")
+		return nil, fieldError("spec", errors.New("it is empty: want rules, tags or labels"))
 	}
 	p := &client.Profile{ID: id}
 	err := cmp.Or(

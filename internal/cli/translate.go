@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"heddle/internal/command"
 	"heddle/internal/offline"
+	"heddle/internal/sourceline"
 )
 
 // translateCommand shows the topology that Neutron operations make.
@@ -56,18 +58,19 @@ func wantJSON(format string) (bool, error) {
 }
 
 // withInput calls an offline command with a file, or "-" for standard input, and gives its error an
-// exit code.
+// exit code. An error about the file names the line.
 func withInput(cmd *cobra.Command, path string, do func(io.Reader) error) error {
 	in, err := inputFile(cmd, path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	err = do(in)
+	var text bytes.Buffer
+	err = do(io.TeeReader(in, &text))
 	var wrong *offline.FileError
 	switch {
 	case errors.As(err, &wrong):
-		return &command.Exit{Code: 2, Text: path + ": " + err.Error()}
+		return &command.Exit{Code: 2, Text: sourceline.Prefix(path, text.Bytes(), wrong.Path()) + ": " + err.Error()}
 	case errors.Is(err, offline.ErrExpectation):
 		return &command.Exit{Code: 1} // the output has the details
 	}

@@ -67,8 +67,14 @@ func Check(ctx context.Context, in io.Reader, opts CheckOptions, out io.Writer) 
 	}
 	results := checkedFile{Cases: []checkedCase{}}
 	var wrong error
-	for _, n := range cases {
+	for i, n := range cases {
 		done, err := checkCase(ctx, n, opts)
+		fault := cmp.Or(err, done.unsent)
+		if _, isList := root.value.([]any); isList {
+			setPath(fault, n.place, root.at(i))
+		} else {
+			setPath(fault, n.place, "")
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return err
@@ -78,7 +84,7 @@ func Check(ctx context.Context, in io.Reader, opts CheckOptions, out io.Writer) 
 			}
 			done = checkedCase{ID: done.ID, name: n.place, Error: err.Error()}
 		}
-		wrong = cmp.Or(wrong, err, done.unsent)
+		wrong = cmp.Or(wrong, fault)
 		results.Cases = append(results.Cases, done)
 	}
 	if err := results.print(opts.JSON, out); err != nil {
@@ -109,6 +115,14 @@ func policyCases(root node) ([]node, error) {
 		cases[i].place = caseName(cases[i], i+1)
 	}
 	return cases, nil
+}
+
+// setPath gives a FileError about a case, which is placed by the case's name, its path in the file.
+func setPath(err error, name, path string) {
+	var wrong *FileError
+	if errors.As(err, &wrong) {
+		wrong.path = strings.TrimPrefix(path+strings.TrimPrefix(wrong.Place, name), ".")
+	}
 }
 
 // checkCase judges the packets of one case.

@@ -16,6 +16,7 @@
 package offline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -25,7 +26,12 @@ type FileError struct {
 	Place   string
 	Problem string
 	cause   error
+	path    string // see Path; "" where Place is one
 }
+
+// Path returns the place as members and indices alone, from the file's outermost value on: Place
+// begins with a case's name where a file has cases.
+func (e *FileError) Path() string { return cmp.Or(e.path, e.Place) }
 
 func (e *FileError) Unwrap() error { return e.cause }
 
