@@ -13,13 +13,13 @@ import (
 	"heddle/internal/terminal"
 )
 
-// apiCompleteTimeout bounds a completion from the APIs, with its login.
-const apiCompleteTimeout = time.Second
+// completeTimeout bounds a completion from an API, with its login, from the store, or from roles.
+const completeTimeout = time.Second
 
 // completeObjects completes the names of objects.
 func completeObjects(login *cloud.Config, k cloud.Kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), apiCompleteTimeout)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
 		err := settle(cmd)
 		var names []string
@@ -41,7 +41,7 @@ func completeJoinedHosts(login *cloud.Config) cobra.CompletionFunc {
 // completeListed completes the names of what the operators' API lists at a path, under a key.
 func completeListed(login *cloud.Config, path, key string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), apiCompleteTimeout)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
 		if err := settle(cmd); err != nil {
 			return nil, cobra.ShellCompDirectiveError

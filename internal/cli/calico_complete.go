@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"heddle/calico"
 	"heddle/calico/client"
 )
-
-// completeTimeout bounds a completion from the store.
-const completeTimeout = 2 * time.Second
 
 func registerCompletion(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {

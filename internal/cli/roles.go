@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,9 @@ import (
 
 // roleNames are the roles that have sockets.
 var roleNames = []string{"agent", "dhcp-agent", "serve", "tunnel-controller", "xapi"}
+
+// defaultLevel names the configured level of the log.
+const defaultLevel = "default"
 
 // sockets locates the sockets of this machine's roles.
 type sockets struct{ dir string }
@@ -60,12 +64,64 @@ func (s *sockets) clients(ctx context.Context, role string) ([]*admin.Client, er
 }
 
 // completeRoles completes the roles that run here.
-func (s *sockets) completeRoles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+func (s *sockets) completeRoles(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if err := settle(cmd); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
 	roles, err := admin.Roles(s.dir)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	return roles, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeLevels completes [PART=]LEVEL with the parts of a role, or of all that run here for "".
+func (s *sockets) completeLevels(role *string) cobra.CompletionFunc {
+	levels := []cobra.Completion{"debug", "info", "warn", "error", defaultLevel}
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if part, _, found := strings.Cut(word, "="); found {
+			words := make([]cobra.Completion, len(levels))
+			for i, level := range levels {
+				words[i] = part + "=" + level
+			}
+			return words, cobra.ShellCompDirectiveNoFileComp
+		}
+		if err := settle(cmd); err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		words := slices.Clone(levels)
+		for _, part := range s.parts(cmd.Context(), *role) {
+			words = append(words, part+"=")
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+}
+
+// parts returns the parts that log of a role, or of all that run here for "". Roles that do not
+// answer in time have none.
+func (s *sockets) parts(ctx context.Context, role string) []string {
+	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
+	defer cancel()
+	roles := []string{role}
+	if role == "" {
+		roles, _ = admin.Roles(s.dir) // which fails for a bad pattern alone: none
+	}
+	found := make([][]string, len(roles))
+	var done sync.WaitGroup
+	for i, name := range roles {
+		done.Go(func() {
+			if l, err := admin.Dial(s.dir, name).LogLevels(ctx); err == nil {
+				found[i] = l.Parts
+			}
+		})
+	}
+	done.Wait()
+	all := slices.Concat(found...)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func reloadCommand() *cobra.Command {
@@ -125,7 +181,8 @@ func logLevelCommand() *cobra.Command {
 	s := socketFlags(cmd)
 	cmd.Flags().StringVar(&role, "role", "", "`role` such as agent or serve; default: all that run here")
 	cmd.Flags().DurationVar(&lasting, "for", 0, "`time` after which the level is the configured one again, such as 10m (default until the role ends)")
-	_ = cmd.RegisterFlagCompletionFunc("role", s.completeRoles) // fails for no flag that there is
+	cmd.ValidArgsFunction = s.completeLevels(&role)
+	registerCompletion(cmd, "role", s.completeRoles)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		change, err := parseLevelChange(args, lasting)
 		if err != nil {
@@ -155,7 +212,7 @@ func parseLevelChange(args []string, lasting time.Duration) (*admin.LogLevelChan
 	if part, level, found := strings.Cut(args[0], "="); found {
 		c.Part, c.Level = part, level
 	}
-	if c.Level == "default" {
+	if c.Level == defaultLevel {
 		c.Level = ""
 		return c, nil
 	}
