@@ -45,7 +45,7 @@ func configCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show COMMAND", Short: "Show the settings of a command, and where each comes from", Args: cobra.ExactArgs(1),
 		Long: "Shows what heddle COMMAND would use here: variables such as HEDDLE_DATA count as in this shell, which a unit need not share.\n" +
-			"Secrets are struck out, and so are passwords and the values of queries in URLs.",
+			"Secrets are struck out, and so are passwords, users without one and the values of queries in URLs.",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 			for _, c := range cmd.Root().Commands() {
 				if len(args) == 0 && c.IsAvailableCommand() && len(flagNames(c)) > 0 {

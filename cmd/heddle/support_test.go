@@ -30,7 +30,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 		return path
 	}
 	config := seed("heddle.yaml", "serve:\n  data: "+data+"\n  admin-password: marker-admin\nagent:\n  state: "+state+
-		"\n  nova-metadata-url: https://nova:marker-url@192.0.2.1/?token=marker-query\n  join-file: "+seed("token", "heddle-join-1.marker-token.x\n")+"\ntunnel-controller:\n  password-file: "+seed("password", "marker-pool\n")+"\n")
+		"\n  nova-metadata-url: https://nova:marker-url@192.0.2.1/?token=marker-query\n  otlp-endpoint: https://marker-url-token-0123@192.0.2.1/\n  join-file: "+seed("token", "heddle-join-1.marker-token.x\n")+"\ntunnel-controller:\n  password-file: "+seed("password", "marker-pool\n")+"\n")
 	seed("state/host.key", "-----BEGIN PRIVATE KEY-----\nmarker-key\n-----END PRIVATE KEY-----\n")
 	ns := netlab.ForTest(t).MustNamespace(t, "serve")
 	start(t, ns, "serve", "--config", config, "--run-dir", run)

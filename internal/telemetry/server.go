@@ -185,32 +185,41 @@ func withoutSecrets(args []string) []string {
 // StruckOut stands in place of a secret.
 const StruckOut = "<struck out>"
 
-// Parts of URLs that may be secrets: a user's password, and the query.
+// Parts of URLs that may be secrets: a user's password, a user without one, which may be a token,
+// and the query.
 var (
-	urlPassword = regexp.MustCompile(`(://[\w.~!$&'()*+,;=%-]*:)[\w.~!$&'()*+,;=%:@-]*@`)
+	urlPassword = regexp.MustCompile(`(://[\w.~!$&'()*+,;=%@-]*:)[\w.~!$&'()*+,;=%:@-]+@`)
+	urlUser     = regexp.MustCompile(`://[\w.~!$&'()*+,;=%@-]+:?@`)
 	urlQuery    = regexp.MustCompile(`://[^\s"?]+\?[^\s"#]+`)
 	queryValue  = regexp.MustCompile(`=[^&;=\\<]+`) // JSON escapes & as \u0026; < begins StruckOut
 )
 
-// WithoutURLSecrets returns a text with the passwords and the values of queries in its URLs struck
-// out.
+// WithoutURLSecrets returns a text with the passwords, the users without one and the values of
+// queries in its URLs struck out.
 func WithoutURLSecrets(text string) string {
 	text = urlQuery.ReplaceAllStringFunc(text, func(url string) string {
 		address, query, _ := strings.Cut(url, "?")
 		return address + "?" + queryValue.ReplaceAllString(query, "="+StruckOut)
 	})
-	return urlPassword.ReplaceAllString(text, "${1}"+StruckOut+"@")
+	text = urlPassword.ReplaceAllString(text, "${1}"+StruckOut+"@")
+	return urlUser.ReplaceAllString(text, "://"+StruckOut+"@")
 }
 
-// URLSecrets returns the secrets of a URL: the user's password, and the values of the query whose
-// names are those of secrets; none if it is no URL.
+// leastToken is the length of the shortest user of a URL that is a token wherever else it appears:
+// a shorter one is a name.
+const leastToken = 16
+
+// URLSecrets returns the secrets of a URL: the user's password, a token in the place of a user, and
+// the values of the query whose names are those of secrets; none if it is no URL.
 func URLSecrets(text string) (secrets []string) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil
 	}
-	if password, ok := u.User.Password(); ok {
+	if password, _ := u.User.Password(); password != "" {
 		secrets = append(secrets, password)
+	} else if user := u.User.Username(); len(user) >= leastToken {
+		secrets = append(secrets, user)
 	}
 	for name, values := range u.Query() {
 		if Secret(strings.ToLower(name)) {

@@ -178,15 +178,15 @@ func TestNewLogger(t *testing.T) {
 	}
 }
 
-// TestCommandLineWithoutSecrets: what the command line carries of tokens and passwords is not
-// served.
-// TestURLsWithoutSecrets: passwords and the values of queries are struck out of all URLs in a text,
-// and nothing else of it.
+// TestURLsWithoutSecrets: passwords, users without one and the values of queries are struck out of
+// all URLs in a text, and nothing else of it.
 func TestURLsWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"https://nova:pa:ss@w0rd@192.0.2.1:8774/v2.1":        "https://nova:<struck out>@192.0.2.1:8774/v2.1",
 		"http://a:b@c, http://d:e@f/?token=x&id=7 end":       "http://a:<struck out>@c, http://d:<struck out>@f/?token=<struck out>&id=<struck out> end",
+		"https://tok-en@h/a, https://tok:@[::1]:80 x@y":      "https://<struck out>@h/a, https://<struck out>@[::1]:80 x@y",
+		"https://me@corp:pass@h/ https://to@ken@h/":          "https://<struck out>@corp:<struck out>@h/ https://<struck out>@h/",
 		`{"u":"http://h/?t=x\u0026s=y#top","m":"a@b"}`:       `{"u":"http://h/?t=<struck out>\u0026s=<struck out>#top","m":"a@b"}`,
 		"https://192.0.2.1:9696 a@b x=y? unix:///run/x.sock": "https://192.0.2.1:9696 a@b x=y? unix:///run/x.sock",
 	} {
@@ -196,11 +196,20 @@ func TestURLsWithoutSecrets(t *testing.T) {
 			t.Errorf("%s: struck out twice: %s", text, again)
 		}
 	}
-	if got := strings.Join(URLSecrets("https://nova:p%40ss@h/?token=tok&project=a"), " "); got != "p@ss tok" {
-		t.Errorf("secrets of a URL: %s", got)
+	for url, want := range map[string]string{
+		"https://nova:p%40ss@h/?token=tok&project=a": "p@ss tok",
+		"https://glpat-0123456789abcdef@h/":          "glpat-0123456789abcdef",
+		"https://glpat-0123456789abcdef:@h/":         "glpat-0123456789abcdef",
+		"https://nova@h/":                            "",
+	} {
+		if got := strings.Join(URLSecrets(url), " "); got != want {
+			t.Errorf("secrets of %s: %s, want %s", url, got, want)
+		}
 	}
 }
 
+// TestCommandLineWithoutSecrets: what the command line carries of tokens and passwords is not
+// served.
 func TestCommandLineWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	args := []string{"heddle", "agent", "--join", "heddle-join-1.secret1", "--join=secret2", "-pw", "secret3", "--admin-password=secret4", "--join-plain-http",
