@@ -366,16 +366,28 @@ func (h *haproxy) awaitAnswer(ctx context.Context, over chan struct{}) error {
 func (h *haproxy) reload(ctx context.Context, c *plan.Container) error {
 	state, err := h.ask(ctx, "show servers state")
 	if err != nil {
-		return err
+		return h.endHung(ctx, err)
 	}
 	if err := h.writeState(plan.Kept(state, h.loaded, c), c); err != nil {
 		return err
 	}
 	before, err := h.worker(ctx)
+	if err == nil {
+		err = h.awaitWorker(ctx, before)
+	}
 	if err != nil {
+		return h.endHung(ctx, err)
+	}
+	return nil
+}
+
+// endHung ends a haproxy that has answered with an error or not at all, so that the next attempt
+// starts another one. If ctx has ended, so has the attempt alone.
+func (h *haproxy) endHung(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
 		return err
 	}
-	return h.awaitWorker(ctx, before)
+	return errors.Join(fmt.Errorf("haproxy hangs: %w", err), endProcesses(h.ns))
 }
 
 // signalAgain is the pause after which haproxy is asked to reload again: it misses the signal while

@@ -332,6 +332,50 @@ func TestFrozenMember(t *testing.T) {
 	l.waitHealth(m, topology.MemberActive)
 }
 
+// TestHAProxyHangs: haproxy is replaced when its worker or its master is stopped, whether its
+// configuration changes meanwhile or not.
+func TestHAProxyHangs(t *testing.T) {
+	l := newLab(t, 1)
+	host := l.hosts[0]
+	at, ns := l.machine(host)
+	b := l.balancer(monitorOf(topology.MonitorTCP))
+	m := b.add(at, 80)
+	stop := serve(t, ns, 80)
+	l.waitHealth(m, topology.MemberActive)
+	worker := func() (pid int) {
+		t.Helper()
+		for line := range strings.Lines(host.askHAProxy("show info")) {
+			_, _ = fmt.Sscanf(line, "Pid: %d", &pid)
+		}
+		if pid == 0 {
+			t.Fatal("haproxy has no worker")
+		}
+		return pid
+	}
+	for _, tt := range []struct {
+		name    string
+		process func() int
+		change  func()
+	}{
+		{"worker", worker, func() {}},
+		{"worker, and its configuration changes", worker, func() { b.monitor.FailRetries++; b.write() }},
+		{"master, and its configuration changes", func() int { return host.haproxyPID(b) }, func() { b.monitor.FailRetries++; b.write() }},
+	} {
+		t.Log(tt.name)
+		before := host.haproxyPID(b)
+		if err := unix.Kill(tt.process(), unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		tt.change()
+		l.wait("another haproxy", func() bool { pid := host.haproxyPID(b); return pid != 0 && pid != before })
+		l.wait("the container to run again", func() bool { return b.state(host).Status == topology.ContainerRunning })
+		stop()
+		l.waitHealth(m, topology.MemberInactive)
+		stop = serve(t, ns, 80)
+		l.waitHealth(m, topology.MemberActive)
+	}
+}
+
 // TestMissingHAProxy: a container whose program is missing has an error, and no verdict.
 func TestMissingHAProxy(t *testing.T) {
 	l := newLab(t, 1)

@@ -187,16 +187,16 @@ func (r *runner) follow(ctx context.Context, h *haproxy, c *plan.Container, next
 		case v := <-h.verdicts:
 			r.take(h, c, v)
 		case <-look:
-			if err := h.regainTrust(ctx, c); err != nil && ctx.Err() == nil {
-				return errors.Join(err, endProcesses(h.ns))
+			if err := h.regainTrust(ctx, c); err != nil {
+				return h.endHung(ctx, err)
 			}
 		case why := <-h.ended:
 			return errors.New(why)
 		case <-stats:
 			h.read = time.Now()
 			all, err := h.stats(ctx)
-			if err != nil && ctx.Err() == nil { // it hangs
-				return errors.Join(err, endProcesses(h.ns))
+			if err != nil {
+				return h.endHung(ctx, err)
 			}
 			for _, v := range all {
 				r.take(h, c, v)
