@@ -56,6 +56,10 @@ const (
 	KindNodeMesh Kind = "NodeMesh"
 )
 
+// OpenStack is the orchestrator of the endpoints that Neutron makes of its ports. Their workload is
+// the machine, or the port if that has none, and their endpoint the port.
+const OpenStack = "openstack"
+
 // The keys of endpoints and of what agents say about them. Legacy keys lie in the tree of seed 000.
 type (
 	WorkloadEndpointKey struct {

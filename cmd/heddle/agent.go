@@ -21,6 +21,7 @@ import (
 	"heddle/internal/api/hosts"
 	"heddle/internal/bgp"
 	"heddle/internal/dhcp"
+	"heddle/internal/metadata"
 	"heddle/internal/overlay"
 	"heddle/internal/overlay/filterlog"
 	"heddle/internal/policy"
@@ -448,6 +449,7 @@ type agents struct {
 
 	built     []task.Task
 	overlay   *overlay.Agent  // nil: the role is off
+	proxy     *metadata.Proxy // of workloads' requests for metadata; nil: none is needed so far
 	following []task.Task     // other tasks
 	problems  []func() string // of agents that are ready, for health
 	watchdog  task.Watchdog
@@ -495,12 +497,21 @@ func (t *agents) enter(ctx context.Context, st *backend.Etcd) error {
 // enter checks that these agents can work with the store. Without the overlay and a pool it may be
 // another system's etcd, which needs no schema of Heddle.
 func (c *agentConfig) enter(ctx context.Context, st *backend.Etcd, log *slog.Logger) error {
-	_, err := hosts.Load(c.state)
-	joined := err == nil
-	if c.overlay || c.xen.on || joined || c.serverData != "" {
-		return enterStore(ctx, st, c.state, joined, log)
+	if c.inHeddle() {
+		return enterStore(ctx, st, c.state, hasJoined(c.state), log)
 	}
 	return schema.KnownFormats().Check(ctx, st)
+}
+
+// inHeddle reports whether the store is one of Heddle's for certain.
+func (c *agentConfig) inHeddle() bool {
+	return c.overlay || c.xen.on || hasJoined(c.state) || c.serverData != ""
+}
+
+// hasJoined reports whether the host with this state directory has joined.
+func hasJoined(state string) bool {
+	_, err := hosts.Load(state)
+	return err == nil
 }
 
 // snapshots returns the directory of the journals of what the agents read from the store.
@@ -508,14 +519,14 @@ func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapsh
 
 // overlayAgent builds the overlay agent.
 func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
-	service, err := c.metadata.server(t)
+	proxy, err := t.metadataProxy()
 	if err != nil {
 		return nil, err
 	}
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
-		Companion: c.serviceContainers(t), Metadata: service, Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd, Spans: t.spans,
+		Companion: c.serviceContainers(t), Metadata: proxy, Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd, Spans: t.spans,
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))

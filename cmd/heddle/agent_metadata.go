@@ -10,10 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"heddle/internal/metadata"
-	"heddle/internal/overlay"
 	"heddle/internal/sealing"
-	"heddle/internal/store/schema"
-	"heddle/internal/topology"
 )
 
 // metadataConfig holds the settings of a host's metadata service.
@@ -52,25 +49,25 @@ func (c *metadataConfig) check() (err error) {
 	return nil
 }
 
-// server returns what builds the metadata service over the overlay agent.
-func (c *metadataConfig) server(t *agents) (func(overlay.Shared) overlay.MetadataServer, error) {
+// metadataProxy returns what answers this host's workloads, the same for agents of all roles; nil
+// if the store may be another system's, in which no port is this host's.
+func (t *agents) metadataProxy() (*metadata.Proxy, error) {
+	c := &t.config.metadata
+	if t.proxy != nil || !t.config.inHeddle() {
+		return t.proxy, nil
+	}
 	key, err := sealing.LoadHostKey(filepath.Join(t.config.state, "metadata.key"))
 	if err != nil {
 		return nil, fmt.Errorf("key of machines' metadata: %w", err)
 	}
 	log := t.log.With("part", "metadata")
-	return func(s overlay.Shared) overlay.MetadataServer {
-		public := &topology.MetadataKey{HostID: t.id, Key: key.Public()}
-		if err := s.Reports.SetLasting(schema.MetadataKeys.KeyOf(public), public); err != nil {
-			log.Error("cannot publish the key of machines' metadata", "err", err)
-		}
-		find := metadata.NewFinder(s.Objects, t.id, key)
-		var source metadata.Source = metadata.NewOwn(find, log)
-		if c.nova != nil {
-			source = metadata.NewNova(find, c.nova, c.secret, log)
-		}
-		proxy := metadata.NewProxy(source, log)
-		t.metrics.Register(proxy.Metrics)
-		return proxy
-	}, nil
+	machines := metadata.NewMachines(metadata.MachinesOptions{Store: t.store, HostID: t.id, Key: key, Snapshots: t.config.snapshots(), Log: log})
+	t.following = append(t.following, machines)
+	var source metadata.Source = metadata.NewOwn(machines.Find, log)
+	if c.nova != nil {
+		source = metadata.NewNova(machines.Find, c.nova, c.secret, log)
+	}
+	t.proxy = metadata.NewProxy(source, log)
+	t.metrics.Register(t.proxy.Metrics)
+	return t.proxy, nil
 }

@@ -49,8 +49,16 @@ func (c *policyConfig) settings() (environment, file map[string]string, err erro
 
 // agent builds the policy agent.
 func (c *policyConfig) agent(t *agents) (agent, error) {
-	return policy.New(policy.Options{Host: t.config.name, HostID: t.id, Store: t.store, Environment: t.felix.environment, File: t.felix.file,
-		Snapshots: t.config.snapshots(), Log: t.log.With("part", "policy")}), nil
+	o := policy.Options{Host: t.config.name, HostID: t.id, Store: t.store, Environment: t.felix.environment, File: t.felix.file,
+		Snapshots: t.config.snapshots(), Log: t.log.With("part", "policy")}
+	proxy, err := t.metadataProxy()
+	if err != nil {
+		return nil, err
+	}
+	if proxy != nil {
+		o.Metadata = proxy
+	}
+	return policy.New(o), nil
 }
 
 // felix holds this host's own settings of the policy agent.

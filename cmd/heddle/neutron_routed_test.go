@@ -135,6 +135,51 @@ func TestRoutedNetwork(t *testing.T) {
 	agent.stop(t)
 }
 
+// TestRoutedMetadata: a machine on a routed network gets its keys from its host, as one on a
+// virtual network does; the host goes on with what it knew while the server is away, and started
+// again.
+func TestRoutedMetadata(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server := s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	h.ns.MustIP(t, "route add default via 192.0.2.1") // by which the host answers for any gateway
+	agent := start(t, h.ns, "agent", "--policy", "--name", h.name, "--state", h.state, "--join", s.token(t))
+	c := login(t, s.ctl, "127.0.0.1", s.data)
+	network := c.mustCreate(t, "network", map[string]any{"provider:network_type": "routed"})
+	c.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.65.0.0/24"})
+	port := c.mustCreate(t, "port", map[string]any{"network_id": network.ID, "device_id": "vm", "device_owner": "compute:nova", "binding:host_id": h.name,
+		"mac_address": "02:00:00:00:00:04", "fixed_ips": []map[string]any{{"ip_address": "10.65.0.4"}}})
+	set := func(user string) {
+		if err := c.call(t.Context(), http.MethodPut, "/v2.0/ports/"+port.ID+"/metadata", map[string]any{"metadata": map[string]any{"user_data": user}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("Zmlyc3Q=") // "first"
+	w := s.lab.MustNamespace(t, "w1")
+	s.lab.MustVeth(t, h.ns, "tap"+port.ID[:11], w, "eth0")
+	w.MustIP(t, "link set eth0 address 02:00:00:00:00:04", "addr add 10.65.0.4/32 dev eth0", "route add default via 169.254.1.1 dev eth0 onlink")
+	asked := func(path string) string {
+		text, _ := w.Output(t.Context(), "curl", "-s", "-m", "2", "http://169.254.169.254/"+path)
+		return text
+	}
+	within(t, "the machine's user data", func() bool { return asked("latest/user-data") == "first" })
+	set("c2Vjb25k")
+	within(t, "user data that came later", func() bool { return asked("latest/user-data") == "second" })
+	if got := asked("latest/meta-data/local-ipv4"); got != "10.65.0.4" {
+		t.Errorf("the machine's address is %q", got)
+	}
+
+	server.stop(t)
+	agent.stop(t)
+	agent = start(t, h.ns, "agent", "--policy", "--name", h.name, "--state", h.state)
+	within(t, "user data while the server is away", func() bool { return asked("latest/user-data") == "second" })
+	s.serve(t)
+	set("dGhpcmQ=")
+	within(t, "the news of a server that is back", func() bool { return asked("latest/user-data") == "third" })
+	agent.stop(t)
+}
+
 // TestRoutedHostOfServer: on the server's own machine a routed host needs neither joining nor an
 // overlay for ports to be bound to it; one whose name another has says so and works on.
 func TestRoutedHostOfServer(t *testing.T) {

@@ -21,7 +21,7 @@ func ofNeutron(path string) bool {
 	key, _ := calico.ParseKey(path)
 	switch key := key.(type) {
 	case calico.WorkloadEndpointKey:
-		return key.Orchestrator == translate.Orchestrator && !key.Legacy
+		return key.Orchestrator == calico.OpenStack && !key.Legacy
 	case calico.ProfileRulesKey:
 		return strings.HasPrefix(key.Profile, translate.ProfilePrefix) && !key.Legacy
 	case calico.ProfileTagsKey:

@@ -32,7 +32,7 @@ func (s *Statuses) String() string { return "statuses" }
 func statusID(path string) (string, bool) {
 	switch key, _ := calico.ParseKey(path); k := key.(type) {
 	case calico.WorkloadEndpointStatusKey:
-		return path, k.Orchestrator == translate.Orchestrator
+		return path, k.Orchestrator == calico.OpenStack
 	case calico.AgentStatusKey, calico.AgentLastStatusKey:
 		return path, true
 	}

@@ -81,10 +81,10 @@ type Options struct {
 	Spans *spans.Tracer `json:"-"`
 	// Companion, if set, is built over what this agent reads and reports, and runs with it.
 	Companion func(Shared) Companion `json:"-"`
-	// Metadata, if set, is built likewise, and answers this host's workloads at 169.254.169.254.
-	Metadata func(Shared) MetadataServer `json:"-"`
-	Watchdog *task.Watchdog              `json:"-"` // watches the loops of the agent; nil: nothing does
-	Log      *slog.Logger                // default: none
+	// Metadata, if set, answers this host's workloads at 169.254.169.254.
+	Metadata MetadataServer `json:"-"`
+	Watchdog *task.Watchdog `json:"-"` // watches the loops of the agent; nil: nothing does
+	Log      *slog.Logger   // default: none
 }
 
 // Shared holds the parts of the overlay agent that a Companion uses.
@@ -306,12 +306,11 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
-	shared := Shared{Objects: a.replica, Reports: a.presence, Deciding: a.deciding}
 	if o.Companion != nil {
-		a.companion = o.Companion(shared)
+		a.companion = o.Companion(Shared{Objects: a.replica, Reports: a.presence, Deciding: a.deciding})
 	}
 	if o.Metadata != nil {
-		a.metadata = &metadataService{host: a.net, namespace: metadataNamespace(o.Datapath), server: o.Metadata(shared),
+		a.metadata = &metadataService{host: a.net, namespace: metadataNamespace(o.Datapath), server: o.Metadata,
 			clients: state.clients, gone: task.NewNotice(), log: a.log}
 		a.attachments.wantMetadata()
 	}

@@ -31,9 +31,7 @@ func (namesPort) ServeMetadata(w http.ResponseWriter, _ *http.Request, c metadat
 
 // servesMetadata has the host's agent serve metadata that names the port of each request.
 func (h *testHost) servesMetadata() {
-	h.options.Metadata = func(Shared) MetadataServer {
-		return metadata.NewProxy(namesPort{}, slog.New(slog.DiscardHandler))
-	}
+	h.options.Metadata = metadata.NewProxy(namesPort{}, slog.New(slog.DiscardHandler))
 }
 
 // reachesMetadata gives the machine a route to the metadata service on its link.

@@ -20,10 +20,8 @@ func tables(host string) []snapshot.Table {
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
 	passwords := schema.BGPPasswords.Source()
 	passwords.Prefix = schema.SecretsPrefix + host + "/"
-	instances := schema.Instances.Source() // for the metadata service
-	instances.Prefix = schema.SecretsPrefix + host + "/metadata/"
 	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
-		schema.LearnedMACs, schema.LearnedNeighbours, schema.LearnedRemotes, schema.NATBlocks, schema.MemberHealths, schema.LearnedRoutes, requests, passwords, instances}
+		schema.LearnedMACs, schema.LearnedNeighbours, schema.LearnedRemotes, schema.NATBlocks, schema.MemberHealths, schema.LearnedRoutes, requests, passwords}
 }
 
 // feed brings the agent's parts to each new snapshot of the store.

@@ -33,7 +33,10 @@ type Options struct {
 	// Snapshots is a directory for what was last read of the store, to start from while the store
 	// cannot be reached; empty: nothing is kept.
 	Snapshots string
-	Log       *slog.Logger // default: none
+	// Metadata, if set, answers this host's workloads at 169.254.169.254, unless the settings name
+	// another server.
+	Metadata MetadataServer
+	Log      *slog.Logger // default: none
 }
 
 // Agent is the policy agent of one host. It is a task: see Run, Ready and String.
@@ -145,6 +148,17 @@ func (a *Agent) work(ctx context.Context, k *kernel) error {
 	r := newReporter(a.opts.Store, a.opts.Host, a.log)
 	l := newLoop(a.opts.Host, k.net, table, r, time.Now, a.log)
 	l.sources, l.relist, l.logTo = Sources{Environment: a.opts.Environment, File: a.opts.File}, f.relist, a.logs.configure
+	passed := func() { a.publish(l) }
+	if a.opts.Metadata != nil {
+		m := newMetadataService(a.opts.Metadata, k.net.Namespace(), a.log)
+		l.serveAt = m.listenAt
+		passed = func() {
+			assigned := l.core.endpoints.assigned
+			m.assigned.Store(&assigned)
+			a.publish(l)
+		}
+		g.Go(func() error { return m.run(ctx) })
+	}
 	changed := task.NewNotice()
 	changes, err := k.net.Watch(ctx)
 	if err != nil {
@@ -158,7 +172,7 @@ func (a *Agent) work(ctx context.Context, k *kernel) error {
 	g.Go(func() error { return r.run(ctx) })
 	g.Go(func() error { return k.rules.Watch(ctx, changed.Give) })
 	g.Go(func() error {
-		return l.run(ctx, events{store: f.out, overlay: o.out, kernel: changes, rules: changed}, func() { a.publish(l) })
+		return l.run(ctx, events{store: f.out, overlay: o.out, kernel: changes, rules: changed}, passed)
 	})
 	return g.Wait()
 }

@@ -44,13 +44,14 @@ type loop struct {
 	report  statusWriter
 	log     *slog.Logger
 	now     func() time.Time
-	relist  func()              // has the store listed again
-	logTo   func(Logging) error // applies the settings of the log
+	relist  func()               // has the store listed again
+	logTo   func(Logging) error  // applies the settings of the log
+	serveAt func(netip.AddrPort) // has metadata served there
 }
 
 func newLoop(host string, n hostnet.Net, rules ruleset, report statusWriter, now func() time.Time, log *slog.Logger) *loop {
 	l := &loop{core: newCore(host, now()), net: n, rules: rules, report: report, log: log, now: now,
-		tunnels: tunnels{net: n, log: log}, relist: func() {}, logTo: func(Logging) error { return nil }}
+		tunnels: tunnels{net: n, log: log}, relist: func() {}, logTo: func(Logging) error { return nil }, serveAt: func(netip.AddrPort) {}}
 	l.ifaces = newInterfaces(n, l.core, now, log)
 	l.wiring = l.ifaces.reconciler()
 	return l
@@ -151,6 +152,7 @@ func (l *loop) configure() {
 	c.ipv6 = !errors.Is(err, hostnet.ErrNotFound)
 	if l.core.configure(c) {
 		l.report.configure(l.core.config.settings)
+		l.serveAt(l.core.config.settings.OwnMetadata)
 	}
 }
 

@@ -31,6 +31,9 @@ type Settings struct {
 	RoutesRefresh     time.Duration // of routes against what is wanted; 0: on events only
 	MaxSetSize        int           // addresses of a set
 	Logging           Logging       // where the agent's log goes
+	// OwnMetadata is the address at which the agent itself serves metadata; the zero AddrPort: none
+	// is served, or the settings name another server.
+	OwnMetadata netip.AddrPort
 }
 
 // setting is one line of the table. A value that cannot be read is replaced by the default. If that
@@ -192,6 +195,9 @@ func (s *Settings) deriveOpenStack(given map[string]bool) {
 		given["metadataport"] && s.Rules.Metadata.Port() != usual.Port() || slices.Contains(s.Rules.WorkloadPrefixes, "tap")
 	if !s.Rules.Metadata.IsValid() || s.Rules.Metadata.Port() == 0 {
 		s.Rules.Metadata = netip.AddrPort{}
+	}
+	if s.Rules.OpenStack && !given["metadataaddr"] && !given["metadataport"] {
+		s.OwnMetadata = s.Rules.Metadata
 	}
 }
 

@@ -82,8 +82,13 @@ func TestSettings(t *testing.T) {
 			want: func(s *Settings) { s.Rules.ToHost, s.Rules.OnDrop = nft.ToHostReturn, nft.LogAndAccept }},
 		"no prefix": {from: Sources{Global: map[string]string{"InterfacePrefix": "cali,"}}, want: func(*Settings) {}, problems: []string{"interfaceprefix"}, fatal: true},
 		"a tap is OpenStack": {from: Sources{Global: map[string]string{"InterfacePrefix": "cali, tap"}},
-			want: func(s *Settings) { s.Rules.WorkloadPrefixes, s.Rules.OpenStack = []string{"cali", "tap"}, true }},
-		"the cluster's type": {from: Sources{Global: map[string]string{"ClusterType": "kvm,OpenStack"}}, want: func(s *Settings) { s.Rules.OpenStack = true }},
+			want: func(s *Settings) {
+				s.Rules.WorkloadPrefixes, s.Rules.OpenStack, s.OwnMetadata = []string{"cali", "tap"}, true, s.Rules.Metadata
+			}},
+		"the cluster's type": {from: Sources{Global: map[string]string{"ClusterType": "kvm,OpenStack"}},
+			want: func(s *Settings) { s.Rules.OpenStack, s.OwnMetadata = true, s.Rules.Metadata }},
+		"metadata by another program at the usual address": {from: Sources{File: map[string]string{"MetadataAddr": "127.0.0.1", "InterfacePrefix": "tap"}},
+			want: func(s *Settings) { s.Rules.WorkloadPrefixes, s.Rules.OpenStack = []string{"tap"}, true }},
 		"metadata": {from: Sources{Global: map[string]string{"MetadataAddr": "192.0.2.1", "MetadataPort": "80"}},
 			want: func(s *Settings) {
 				s.Rules.OpenStack, s.Rules.Metadata = true, netip.MustParseAddrPort("192.0.2.1:80")

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -56,6 +57,7 @@ func (n Notice) Give() {
 
 // Backoff is a pause that doubles with each attempt, from Least to Most. Spread makes each pause
 // between half of that and one and a half, so that hosts do not all try again at the same moment.
+// Without Least and Most it is from a tenth of a second to half a minute.
 type Backoff struct {
 	Least, Most time.Duration
 	Spread      bool
@@ -64,8 +66,8 @@ type Backoff struct {
 
 // Next returns the pause before the next attempt.
 func (b *Backoff) Next() time.Duration {
-	d := max(b.next, b.Least)
-	b.next = min(2*d, b.Most)
+	d := max(b.next, cmp.Or(b.Least, time.Second/10))
+	b.next = min(2*d, cmp.Or(b.Most, time.Minute/2))
 	if b.Spread {
 		return d/2 + rand.N(d)
 	}

@@ -62,4 +62,10 @@ func TestBackoff(t *testing.T) {
 	if got := b.Next(); got < time.Second || got >= 3*time.Second {
 		t.Errorf("spread to %v", got)
 	}
+	var zero Backoff
+	for _, want := range []time.Duration{100, 200, 400} {
+		if got := zero.Next(); got != want*time.Millisecond {
+			t.Errorf("without limits a pause of %v, want %v", got, want*time.Millisecond)
+		}
+	}
 }

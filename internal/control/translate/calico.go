@@ -11,9 +11,6 @@ import (
 	"heddle/internal/topology"
 )
 
-// Orchestrator is the name under which Neutron's endpoints lie in Calico's data model (spec 18).
-const Orchestrator = "openstack"
-
 // HasEndpoint reports whether a port is an endpoint of Calico's data model: a machine's interface
 // on a routed network that is bound to a host.
 func HasEndpoint(p *neutron.Port, n *neutron.Network) bool {
@@ -23,12 +20,12 @@ func HasEndpoint(p *neutron.Port, n *neutron.Network) bool {
 // EndpointKey returns the key of a bound port's endpoint. Without a device, the port is the
 // workload.
 func EndpointKey(p *neutron.Port) calico.WorkloadEndpointKey {
-	return calico.WorkloadEndpointKey{Host: p.HostID, Orchestrator: Orchestrator, Workload: workload(p), Endpoint: p.ID}
+	return calico.WorkloadEndpointKey{Host: p.HostID, Orchestrator: calico.OpenStack, Workload: workload(p), Endpoint: p.ID}
 }
 
 // EndpointStatusKey returns the key of the status that the policy agent reports.
 func EndpointStatusKey(p *neutron.Port) calico.WorkloadEndpointStatusKey {
-	return calico.WorkloadEndpointStatusKey{Host: p.HostID, Orchestrator: Orchestrator, Workload: workload(p), Endpoint: p.ID}
+	return calico.WorkloadEndpointStatusKey{Host: p.HostID, Orchestrator: calico.OpenStack, Workload: workload(p), Endpoint: p.ID}
 }
 
 func workload(p *neutron.Port) string { return cmp.Or(p.DeviceID, p.ID) }
