@@ -16,6 +16,7 @@ import (
 // metadataConfig holds the settings of a host's metadata service.
 type metadataConfig struct {
 	novaURL, secretFile string
+	hopLimit            int
 
 	nova   *url.URL // parsed from novaURL; nil: Heddle answers itself
 	secret string   // read from secretFile
@@ -24,11 +25,14 @@ type metadataConfig struct {
 func (c *metadataConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.novaURL, "nova-metadata-url", "", "`URL` of Nova's metadata service, which answers this host's machines in place of Heddle, such as http://controller:8775")
 	f.StringVar(&c.secretFile, "metadata-secret-file", "", "`file` with Nova's metadata_proxy_shared_secret, for --nova-metadata-url")
+	f.IntVar(&c.hopLimit, "metadata-hop-limit", 0, "`hops` that answers for machines make: with 1, containers behind a machine that routes get none (default the kernel's, 64)")
 }
 
 // check reads the secret.
 func (c *metadataConfig) check() (err error) {
 	switch {
+	case c.hopLimit < 0 || c.hopLimit > 255:
+		return usagef("--metadata-hop-limit %d: want a number of hops from 1 to 255, or 0 for the kernel's default", c.hopLimit)
 	case c.novaURL == "" && c.secretFile == "":
 		return nil
 	case c.novaURL == "":
@@ -68,6 +72,7 @@ func (t *agents) metadataProxy() (*metadata.Proxy, error) {
 		source = metadata.NewNova(machines.Find, c.nova, c.secret, log)
 	}
 	t.proxy = metadata.NewProxy(source, log)
+	t.proxy.HopLimit = c.hopLimit
 	t.metrics.Register(t.proxy.Metrics)
 	return t.proxy, nil
 }

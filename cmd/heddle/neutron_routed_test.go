@@ -177,6 +177,27 @@ func TestRoutedMetadata(t *testing.T) {
 	s.serve(t)
 	set("dGhpcmQ=")
 	within(t, "the news of a server that is back", func() bool { return asked("latest/user-data") == "third" })
+
+	inner := s.lab.MustNamespace(t, "in") // a container behind the machine
+	s.lab.MustVeth(t, w, "in", inner, "eth0")
+	w.MustIP(t, "addr add 172.31.0.1/24 dev in")
+	inner.MustIP(t, "addr add 172.31.0.2/24 dev eth0", "route add default via 172.31.0.1")
+	for _, command := range [][]string{{"sysctl", "-qw", "net.ipv4.ip_forward=1"}, {"nft", "add table ip nat; add chain ip nat out { type nat hook postrouting priority 100; }; add rule ip nat out oifname eth0 masquerade"}} {
+		if _, err := w.Output(t.Context(), command[0], command[1:]...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	container := func() string {
+		text, _ := inner.Output(t.Context(), "curl", "-s", "-m", "2", "http://169.254.169.254/latest/user-data")
+		return text
+	}
+	within(t, "the container to get what its machine gets", func() bool { return container() == "third" })
+	agent.stop(t)
+	agent = start(t, h.ns, "agent", "--policy", "--name", h.name, "--state", h.state, "--metadata-hop-limit", "1")
+	within(t, "the machine to get answers of one hop", func() bool { return asked("latest/user-data") == "third" })
+	if got := container(); got != "" {
+		t.Errorf("with a hop limit of 1 the container is told %q", got)
+	}
 	agent.stop(t)
 }
 

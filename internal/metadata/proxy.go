@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/telemetry"
@@ -36,6 +38,10 @@ const headerSlop = 4096
 // Proxy is the HTTP server of a host's metadata service. It establishes who asks, and has a Source
 // answer.
 type Proxy struct {
+	// HopLimit is the TTL or hop limit of answers, for machines that must not pass them on; 0: the
+	// kernel's default. Set it before Serve.
+	HopLimit int
+
 	source Source
 	log    *slog.Logger
 
@@ -126,10 +132,24 @@ func (l *listener) admit(c net.Conn) net.Conn {
 		l.proxy.strangers.Add(1)
 		return nil
 	}
+	if l.proxy.HopLimit > 0 {
+		if err := setHopLimit(c, remote, l.proxy.HopLimit); err != nil {
+			l.proxy.log.Error("cannot limit the hops of an answer: it is not given", "port", port, "err", err)
+			return nil
+		}
+	}
 	if !l.proxy.count(port) {
 		return nil
 	}
 	return &connection{Conn: c, remote: remote, client: Client{Port: port, Addr: source}, closed: sync.OnceFunc(func() { l.proxy.discount(port) })}
+}
+
+// setHopLimit limits how many hops the packets of a connection make.
+func setHopLimit(c net.Conn, remote netip.Addr, hops int) error {
+	if remote.Is4() {
+		return ipv4.NewConn(c).SetTTL(hops)
+	}
+	return ipv6.NewConn(c).SetHopLimit(hops)
 }
 
 // count counts a connection of a port, unless there are too many.
