@@ -8,14 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 
-	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
@@ -162,33 +159,6 @@ func checkHash(file string) error {
 		return errDamaged
 	}
 	return nil
-}
-
-// checkPages reads all keys and values of a database. What bbolt panics at, or finds outside of
-// the file that it maps into memory, is an error. The checks of etcd's tools come later: they read
-// pages in goroutines of their own, where no panic can be recovered.
-func checkPages(file string) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("bad page: %v", r)
-		}
-	}()
-	db, err := bbolt.Open(file, 0o400, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	read := crc32.NewIEEE()
-	return db.View(func(tx *bbolt.Tx) error {
-		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
-			return b.ForEach(func(key, value []byte) error {
-				read.Write(key)
-				read.Write(value)
-				return nil
-			})
-		})
-	})
 }
 
 // snapshotUnit divides the size of a database, as etcd's tools have it.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -116,15 +118,7 @@ func TestRestoreRefusesDamagedFiles(t *testing.T) {
 // whatever is wrong with them.
 func TestRestoreRefusesBadPages(t *testing.T) {
 	t.Parallel()
-	s := openTest(t, Embedded{})
-	for i := range 300 {
-		mustCommit(t, s, put(fmt.Sprintf("/heddle/a/%d", i), strings.Repeat("b", 100)))
-	}
-	whole, err := os.ReadFile(backup(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := whole[:len(whole)-sha256.Size]
+	pages := snapshotOf300(t)
 	size := os.Getpagesize()
 	for name, fill := range map[string]byte{"zeros": 0, "ones": 0xff} {
 		// A page's header is 16 bytes: damage it, or what follows, which has offsets of keys.
@@ -133,18 +127,97 @@ func TestRestoreRefusesBadPages(t *testing.T) {
 			for page := 2 * size; page < len(bad); page += size { // after those of the description
 				copy(bad[page+from:page+size], bytes.Repeat([]byte{fill}, 64))
 			}
-			sum := sha256.Sum256(bad)
-			file := filepath.Join(t.TempDir(), "backup")
-			if err := os.WriteFile(file, append(bad, sum[:]...), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := Restore(t.Context(), file, t.TempDir(), nil); !errors.Is(err, errDamaged) {
-				t.Errorf("%s instead of %s: restored with %v", name, part, err)
-			}
-			if _, err := VerifyBackup(t.Context(), file, nil); !errors.Is(err, errDamaged) {
-				t.Errorf("%s instead of %s: verified with %v", name, part, err)
-			}
+			refusesPages(t, fmt.Sprintf("%s instead of %s", name, part), "", bad)
 		}
+	}
+}
+
+// TestRestoreRefusesCircles: pages that refer to each other in a circle, or to one more than once,
+// which bbolt would follow for ever or for a very long time, are refused.
+func TestRestoreRefusesCircles(t *testing.T) {
+	t.Parallel()
+	pages := snapshotOf300(t)
+	size := os.Getpagesize()
+	branch := 2 * size // the page of keys' pages
+	for pages[branch+8] != branchPage {
+		branch += size
+	}
+	child := func(i int) int { return branch + headerSize + i*elementSize + 8 }
+	leaf := int(binary.NativeEndian.Uint64(pages[child(1):])) * size
+	none := uint64(len(pages) / size)
+	for _, test := range []struct {
+		name, words string
+		at          int
+		value       []byte
+	}{
+		{"a page that refers to itself", "two others refer to it, or it to itself", child(0), binary.NativeEndian.AppendUint64(nil, uint64(branch/size))},
+		{"two that refer to the same", "is out of order", child(0), bytes.Clone(pages[child(1) : child(1)+8])},
+		{"a page that belongs to another, too", "two others refer to it", leaf + 12, []byte{1, 0, 0, 0}},
+		{"a page of another number", "it says that it is page 7", leaf, binary.NativeEndian.AppendUint64(nil, 7)},
+		{"a key without order", "is out of order", leaf + headerSize + 8, []byte{1, 0, 0, 0}},
+		{"a branch without pages", "it is a branch without a page", branch + 10, []byte{0, 0}},
+		{"a page after the end", "it is not in the file", child(0), binary.NativeEndian.AppendUint64(nil, none)},
+		{"a page with the highest number", "it is not in the file", child(0), binary.NativeEndian.AppendUint64(nil, 1<<64-1)},
+		{"a page with 4 billion more", "its end is not in the file", leaf + 12, bytes.Repeat([]byte{0xff}, 4)},
+		{"a page of 65535 elements", "65535 elements do not fit into it", leaf + 10, []byte{0xff, 0xff}},
+		{"a key outside of its page", "element 0: its key is not in the page", branch + headerSize, bytes.Repeat([]byte{0xff}, 4)},
+		{"a value outside of its page", "element 0: its key or value is not in the page", leaf + headerSize + 12, bytes.Repeat([]byte{0xff}, 4)},
+		{"a list of free pages in the tree", "is not one of a tree", leaf + 8, []byte{0x10, 0}},
+	} {
+		bad := bytes.Clone(pages)
+		copy(bad[test.at:], test.value)
+		refusesPages(t, test.name, test.words, bad)
+	}
+}
+
+// FuzzSnapshot changes bytes of a snapshot: whatever they are, its check ends.
+func FuzzSnapshot(f *testing.F) {
+	pages := snapshotOf300(f)
+	f.Add(uint32(2*os.Getpagesize()+8), []byte{branchPage, 0, 1, 0})
+	f.Fuzz(func(t *testing.T, at uint32, with []byte) {
+		bad := bytes.Clone(pages)
+		copy(bad[int(at)%len(bad):], with)
+		if _, err := checkSnapshot(sealed(t, bad)); err != nil && !errors.Is(err, errDamaged) {
+			t.Error(err)
+		}
+	})
+}
+
+// snapshotOf300 returns the snapshot of a store with some hundred keys, without its hash.
+func snapshotOf300(t testing.TB) []byte {
+	t.Helper()
+	s := openTest(t, Embedded{})
+	for i := range 300 {
+		mustCommit(t, s, put(fmt.Sprintf("/heddle/a/%d", i), strings.Repeat("b", 100)))
+	}
+	whole, err := os.ReadFile(backup(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return whole[:len(whole)-sha256.Size]
+}
+
+// sealed writes a snapshot with its hash to a file.
+func sealed(t testing.TB, pages []byte) (file string) {
+	t.Helper()
+	sum := sha256.Sum256(pages)
+	file = filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(file, slices.Concat(pages, sum[:]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// refusesPages requires a restore and a trial to refuse a snapshot, with certain words.
+func refusesPages(t *testing.T, what, words string, pages []byte) {
+	t.Helper()
+	file := sealed(t, pages)
+	err := Restore(t.Context(), file, t.TempDir(), nil)
+	if !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), words) {
+		t.Errorf("%s: restored with %v, want %q", what, err, words)
+	}
+	if _, err := VerifyBackup(t.Context(), file, nil); !errors.Is(err, errDamaged) {
+		t.Errorf("%s: verified with %v", what, err)
 	}
 }
 
