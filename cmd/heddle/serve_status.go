@@ -37,7 +37,7 @@ func (s *server) clusterMembers(ctx context.Context) ([]console.ClusterMember, e
 	members, err := s.store.Members(ctx)
 	var all []console.ClusterMember
 	for _, m := range members {
-		all = append(all, console.ClusterMember{Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner})
+		all = append(all, console.ClusterMember{Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner, Since: s.store.LearnerSince(m.ID)})
 	}
 	return all, err
 }

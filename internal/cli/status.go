@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -29,6 +30,11 @@ type statusView struct {
 		Version string    `json:"version"`
 		Started time.Time `json:"started_at"`
 	} `json:"servers"`
+	Cluster []struct {
+		Name    string `json:"name"`
+		PeerURL string `json:"peer_url"`
+		Learner bool   `json:"learner"`
+	} `json:"cluster"`
 	Store struct {
 		Members []struct {
 			Name    string `json:"name"`
@@ -148,6 +154,11 @@ func printStatus(w io.Writer, v statusView) error {
 	}
 	for _, s := range v.Servers {
 		say("server %s (%s) %s, since %s", s.Name, s.Role, s.Version, s.Started.Local().Format(time.DateTime))
+	}
+	for _, m := range v.Cluster {
+		if m.Learner {
+			say("server %s is catching up, and has no vote yet", cmp.Or(m.Name, "at "+m.PeerURL))
+		}
 	}
 	for _, m := range v.Store.Members {
 		role := ""

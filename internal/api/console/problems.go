@@ -20,6 +20,9 @@ const (
 	// configured, at which it has not been renewed when it should have been: at half of its life.
 	hostRenewal = 6 * time.Hour
 	mostNamed   = 10 // ports of one problem
+	// longestCatchUp is the time in which a server that joins copies the largest store over a slow
+	// network, or is started by its operator.
+	longestCatchUp = 10 * time.Minute
 )
 
 // findProblems returns what is wrong, the parts that others rest on first.
@@ -28,7 +31,7 @@ func (v *statusView) findProblems(now time.Time) []problem {
 	add := func(fix, format string, args ...any) {
 		found = append(found, problem{fmt.Sprintf(format, args...), fix})
 	}
-	v.findClusterProblems(add)
+	v.findClusterProblems(now, add)
 	for _, m := range v.Store.Members {
 		if m.Problem != "" {
 			add(m.Fix, "store: %s: %s", m.Name, m.Problem)
@@ -65,22 +68,23 @@ func (v *statusView) findProblems(now time.Time) []problem {
 
 // findClusterProblems adds what is wrong with the cluster's members, and whether the cluster could
 // lose another.
-func (v *statusView) findClusterProblems(add func(fix, format string, args ...any)) {
+func (v *statusView) findClusterProblems(now time.Time, add func(fix, format string, args ...any)) {
 	voters, up := 0, 0
 	for _, m := range v.Cluster {
 		if !m.Learner {
 			voters++
 		}
 		switch {
+		case m.catchingUp(now):
 		case m.Name == "":
 			add("start it: it joins with its token; or give it up: heddle cluster remove "+m.PeerURL,
 				"cluster: a server at %s was added and has never run; no other can join meanwhile", m.PeerURL)
+		case m.Learner:
+			add("start it, or look why it does not catch up: journalctl -u heddle there; or give it up: heddle cluster remove "+m.Name,
+				"cluster: server %s has been copying the store for %s and has no vote; no other can join meanwhile", m.Name, now.Sub(m.Since).Round(time.Second))
 		case !m.Alive:
 			add(fmt.Sprintf("start it, or look why it cannot reach the others: journalctl -u heddle there; if it is lost for good: heddle cluster remove %s, "+
 				"then let its machine or another one join with a new token: heddle cluster token", m.Name), "cluster: server %s is down", m.Name)
-		case m.Learner:
-			add("wait until it has caught up; if it does not: journalctl -u heddle there, or give it up: heddle cluster remove "+m.Name,
-				"cluster: server %s still copies the store and has no vote; no other can join meanwhile", m.Name)
 		default:
 			up++
 		}

@@ -35,6 +35,13 @@ type ClusterMember struct {
 	PeerURL string `json:"peer_url"`
 	Learner bool   `json:"learner"` // it is still copying the store, and has no vote
 	Alive   bool   `json:"alive"`   // filled in by the console
+	// Since is when this server first saw it as a learner. The zero Time: just now, or never.
+	Since time.Time `json:"learner_since,omitzero"`
+}
+
+// catchingUp reports whether a member has begun to join a short time ago.
+func (m ClusterMember) catchingUp(now time.Time) bool {
+	return m.Learner && (m.Since.IsZero() || now.Sub(m.Since) < longestCatchUp)
 }
 
 // Certificate is a certificate of this server.

@@ -194,12 +194,14 @@ func TestUnaskedHosts(t *testing.T) {
 	v.wantProblems(t, "this server cannot ask hosts for their reports: store: full")
 }
 
-// TestClusterProblems: a member that is down, still copies or has never run is a problem, and so is
+// TestClusterProblems: a member that is down, copies for long or has never run is a problem, and so is
 // that no other may fail. Members that are up are none.
 func TestClusterProblems(t *testing.T) {
 	t.Parallel()
 	s1, s2, s3 := ClusterMember{Name: "s1", Alive: true}, ClusterMember{Name: "s2", Alive: true}, ClusterMember{Name: "s3", Alive: true}
 	dead := ClusterMember{Name: "s9"}
+	now := time.Now()
+	soon, long := now.Add(-longestCatchUp/2), now.Add(-longestCatchUp)
 	for _, c := range []struct {
 		members []ClusterMember
 		want    []string
@@ -209,11 +211,14 @@ func TestClusterProblems(t *testing.T) {
 		{[]ClusterMember{s1, s2, s3}, nil},
 		{[]ClusterMember{s1, s2, dead}, []string{"server s9 is down", "one more failure stops the cloud: 2 of 3"}},
 		{[]ClusterMember{s1, s2, s3, s1, dead}, []string{"server s9 is down"}},
-		{[]ClusterMember{s1, {Name: "s2", Learner: true, Alive: true}}, []string{"server s2 still copies the store"}},
-		{[]ClusterMember{s1, {PeerURL: "https://192.0.2.2:2380", Learner: true}}, []string{"https://192.0.2.2:2380 was added and has never run"}},
+		{[]ClusterMember{s1, {Name: "s2", Learner: true}}, nil},
+		{[]ClusterMember{s1, {Name: "s2", Learner: true, Since: soon}}, nil},
+		{[]ClusterMember{s1, {PeerURL: "https://192.0.2.2:2380", Learner: true, Since: soon}}, nil},
+		{[]ClusterMember{s1, {Name: "s2", Learner: true, Since: long}}, []string{"server s2 has been copying the store for 10m0s"}},
+		{[]ClusterMember{s1, {PeerURL: "https://192.0.2.2:2380", Learner: true, Since: long}}, []string{"https://192.0.2.2:2380 was added and has never run"}},
 	} {
 		v := statusView{Cluster: c.members}
-		v.Problems = v.findProblems(time.Now())
+		v.Problems = v.findProblems(now)
 		v.wantProblems(t, c.want...)
 	}
 }

@@ -108,10 +108,11 @@ type member struct {
 	front *front
 	lock  *os.File
 
-	options Embedded
-	log     *slog.Logger
-	known   []Member // of the cluster, as recorded last
-	removed string   // the store's directory, if it was removed from its cluster
+	options  Embedded
+	log      *slog.Logger
+	known    []Member // of the cluster, as recorded last
+	learners learners
+	removed  string // the store's directory, if it was removed from its cluster
 
 	certificates sync.Mutex // held while their files and the authority's are written
 	peersTrust   []string   // see PeersTrust

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -56,6 +57,8 @@ type Member struct {
 	PeerURL  string `json:"peer_url"`
 	StoreURL string `json:"store_url"` // by which hosts reach it
 	Learner  bool   `json:"learner"`   // it is still catching up, and has no vote
+	// Own marks the member whose store it is in the list that this keeps for its next start.
+	Own bool `json:"own,omitempty"`
 }
 
 var (
@@ -136,7 +139,7 @@ func (o Embedded) checkAlone() error {
 }
 
 // checkMember returns an error if a store that was a member before cannot be the same one now: its
-// log is lost, or it has the name of another member.
+// log is lost, or it has the name or address of another member.
 func (o Embedded) checkMember() error {
 	members := o.readPeers()
 	if o.Peer == nil || o.Alone || len(members) < 2 {
@@ -147,11 +150,29 @@ func (o Embedded) checkMember() error {
 		return fmt.Errorf("the store in %s has lost its log, %s, and cannot go on as a member of the cluster: on another server run `heddle cluster remove %s` and `heddle cluster token %s`, "+
 			"move %s away, and put the token into the file of --join-file", o.DataDir, log, o.Peer.Name, o.Peer.Name, o.etcdDir())
 	}
-	own := slices.IndexFunc(members, func(m Member) bool { return m.PeerURL == o.Peer.URL() })
-	other := slices.IndexFunc(members, func(m Member) bool { return m.PeerURL != o.Peer.URL() && m.Name == o.Peer.Name })
-	if own >= 0 && other >= 0 && members[own].Name != o.Peer.Name {
-		return fmt.Errorf("name %s: another server of the cluster, at %s, has it: give this one its former name, %s, or one that no other has",
-			o.Peer.Name, members[other].PeerURL, members[own].Name)
+	return o.checkUnique(members)
+}
+
+// checkUnique returns an error if this member has taken another's name or address since it noted
+// the members.
+func (o Embedded) checkUnique(members []Member) error {
+	i := slices.IndexFunc(members, func(m Member) bool { return m.Own })
+	if i < 0 { // an earlier version noted them
+		i = slices.IndexFunc(members, func(m Member) bool { return m.PeerURL == o.Peer.URL() })
+	}
+	if i < 0 {
+		return nil
+	}
+	own := members[i]
+	for _, other := range slices.Concat(members[:i], members[i+1:]) {
+		switch {
+		case other.Name == o.Peer.Name && own.Name != o.Peer.Name:
+			return fmt.Errorf("name %s: another server of the cluster, at %s, has it: give this one its former name, %s, or one that no other has",
+				o.Peer.Name, other.PeerURL, own.Name)
+		case other.PeerURL == o.Peer.URL() && own.PeerURL != o.Peer.URL():
+			return fmt.Errorf("address %s for members: another server of the cluster, %s, has it: correct --peer-listen, or --agents-listen; this one was at %s",
+				o.Peer.Listen, other.Name, own.PeerURL)
+		}
 	}
 	return nil
 }
@@ -322,6 +343,7 @@ func (m *member) keepMembers(ctx context.Context, s *Etcd) {
 	for ; ctx.Err() == nil; task.Pause(ctx, membersEvery) {
 		members := m.knownMembers()
 		m.recordMembers(members)
+		m.learners.note(members, time.Now())
 		leader, own := s.Leader()
 		for _, one := range members {
 			if leader != own || !one.Learner || one.Name == "" {
@@ -337,10 +359,47 @@ func (m *member) keepMembers(ctx context.Context, s *Etcd) {
 	}
 }
 
+// learners has when this member first saw each learner. It is safe for concurrent use.
+type learners struct {
+	mu    sync.Mutex
+	since map[uint64]time.Time
+}
+
+// note takes in the members as they are now.
+func (l *learners) note(members []Member, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.since
+	l.since = map[uint64]time.Time{}
+	for _, m := range members {
+		if !m.Learner {
+			continue
+		}
+		l.since[m.ID] = now
+		if first, ok := before[m.ID]; ok {
+			l.since[m.ID] = first
+		}
+	}
+}
+
+// LearnerSince returns when this member first saw another as a learner, as far as it has run since;
+// the zero Time if it has not yet, or the other is none.
+func (s *Etcd) LearnerSince(id uint64) time.Time {
+	if s.member == nil {
+		return time.Time{}
+	}
+	l := &s.member.learners
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.since[id]
+}
+
 // knownMembers returns the members as this one knows them, without asking the others.
 func (m *member) knownMembers() (all []Member) {
 	for _, one := range m.etcd.Server.Cluster().Members() {
-		all = append(all, newMember(uint64(one.ID), one.Name, one.IsLearner, one.PeerURLs, one.ClientURLs))
+		known := newMember(uint64(one.ID), one.Name, one.IsLearner, one.PeerURLs, one.ClientURLs)
+		known.Own = one.ID == m.etcd.Server.MemberID()
+		all = append(all, known)
 	}
 	slices.SortFunc(all, compareMembers)
 	return all

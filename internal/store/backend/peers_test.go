@@ -128,6 +128,11 @@ func TestPeers(t *testing.T) {
 	if _, err := Open(ctx, Options{Embedded: &Embedded{DataDir: o2.DataDir, Existing: true}}); err == nil || !strings.Contains(err.Error(), "one of the 2 members of a cluster (s1, s2)") {
 		t.Errorf("opened without the cluster: %v", err)
 	}
+	taken := o2
+	taken.Peer = &Peer{Name: "s1", Listen: freeAddress(t)}
+	if _, err := Open(ctx, Options{Embedded: &taken}); err == nil || !strings.Contains(err.Error(), "name s1: another server of the cluster, at "+o1.Peer.URL()) {
+		t.Errorf("at another address with another's name: %v", err)
+	}
 	o2.Peer.Listen = freeAddress(t)
 	s2 = openPeer(t, o2)
 	if members, err = s1.Members(ctx); err != nil || members[1].PeerURL != o2.Peer.URL() {
@@ -159,7 +164,8 @@ func TestCheckMember(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(o.etcdDir(), "member", "wal"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.writePeers([]Member{{Name: "s1", PeerURL: o.Peer.URL()}, {Name: "s2", PeerURL: "https://192.0.2.2:2380"}}); err != nil {
+	s1, s2 := Member{Name: "s1", PeerURL: o.Peer.URL()}, Member{Name: "s2", PeerURL: "https://192.0.2.2:2380"}
+	if err := o.writePeers([]Member{s1, s2}); err != nil { // as an earlier version did
 		t.Fatal(err)
 	}
 	refused := func(words ...string) {
@@ -184,6 +190,41 @@ func TestCheckMember(t *testing.T) {
 	o.Peer.Name, o.Peer.Listen = "s1", "192.0.2.1:2380"
 	if err := o.checkMember(); err != nil {
 		t.Errorf("another address: %v", err)
+	}
+
+	s1.Own = true
+	if err := o.writePeers([]Member{s1, s2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.checkMember(); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	o.Peer.Name = "s3"
+	if err := o.checkMember(); err != nil {
+		t.Errorf("another name and address: %v", err)
+	}
+	o.Peer.Name = "s2"
+	refused("name s2: another server of the cluster, at https://192.0.2.2:2380, has it", "its former name, s1")
+	o.Peer.Name, o.Peer.Listen = "s1", "192.0.2.2:2380"
+	refused("address 192.0.2.2:2380 for members: another server of the cluster, s2, has it", "this one was at "+s1.PeerURL)
+}
+
+// TestLearnersSince: a learner is one since it was first seen, until it votes.
+func TestLearnersSince(t *testing.T) {
+	t.Parallel()
+	first, later := time.Unix(1, 0), time.Unix(2, 0)
+	s := &Etcd{member: &member{}}
+	if got := s.LearnerSince(1); !got.IsZero() {
+		t.Errorf("never seen: %v", got)
+	}
+	s.member.learners.note([]Member{{ID: 1, Learner: true}, {ID: 2}}, first)
+	s.member.learners.note([]Member{{ID: 1, Learner: true}, {ID: 2, Learner: true}}, later)
+	if one, two := s.LearnerSince(1), s.LearnerSince(2); !one.Equal(first) || !two.Equal(later) {
+		t.Errorf("since %v and %v, want %v and %v", one, two, first, later)
+	}
+	s.member.learners.note([]Member{{ID: 1}, {ID: 2, Learner: true}}, later)
+	if got := s.LearnerSince(1); !got.IsZero() {
+		t.Errorf("it votes: %v", got)
 	}
 }
 
