@@ -22,19 +22,19 @@ import (
 	"heddle/internal/task"
 )
 
-// reachEvery is the interval between looks at how this server is reached: its certificate is
-// renewed, its machine gets other addresses.
-const reachEvery = 5 * time.Second
+// describeEvery is the interval between looks at how this server is reached and what it lacks: its
+// certificate is renewed, its machine gets other addresses.
+const describeEvery = 5 * time.Second
 
 // newMembership returns a task that reports in the store that this server, called name, is alive,
-// which formats it knows, and how hosts reach it.
-func newMembership(st store.Store, name, role string, reach func() schema.Reach, log *slog.Logger) task.Task {
+// which formats it knows, and what describe adds: how hosts reach it.
+func newMembership(st store.Store, name, role string, describe func(*schema.Server), log *slog.Logger) task.Task {
 	newest := schema.KnownFormats().Newest()
 	server := schema.Server{ID: uuid.NewString(), Name: name, Role: role, Version: version, Reads: newest, Writes: newest, StartedAt: time.Now().UTC().Truncate(time.Second)}
 	return newLoop("membership", func(ctx context.Context) error {
 		key := schema.Servers.KeyOf(&server)
 		p := presence.New(presence.Options{Store: st, Prefix: key, TTL: schema.HostLease, Leave: true, Log: log.With("part", "membership")})
-		server.Reach = reach()
+		describe(&server)
 		if err := p.SetRecord(key, server); err != nil {
 			return err
 		}
@@ -42,9 +42,10 @@ func newMembership(st store.Store, name, role string, reach func() schema.Reach,
 		running, ctx := errgroup.WithContext(ctx)
 		running.Go(func() error { return p.Run(ctx) })
 		running.Go(func() error {
-			for task.Pause(ctx, reachEvery) {
-				if now := reach(); !reflect.DeepEqual(now, server.Reach) {
-					server.Reach = now
+			for task.Pause(ctx, describeEvery) {
+				now := server
+				if describe(&now); !reflect.DeepEqual(now, server) {
+					server = now
 					if err := p.SetRecord(key, server); err != nil {
 						return err
 					}
@@ -55,6 +56,9 @@ func newMembership(st store.Store, name, role string, reach func() schema.Reach,
 		return running.Wait()
 	})
 }
+
+// describe fills in what other servers, hosts and operators should know about this server.
+func (s *server) describe(own *schema.Server) { own.Reach, own.MissingKey = s.reach(), s.missingKey() }
 
 // reach returns how hosts reach this server and its store; nothing if no host can join by it.
 func (s *server) reach() schema.Reach {

@@ -28,6 +28,7 @@ import (
 	"heddle/internal/api/servers"
 	"heddle/internal/cli"
 	"heddle/internal/control"
+	"heddle/internal/sealing"
 	"heddle/internal/services"
 	"heddle/internal/spans"
 	"heddle/internal/store/backend"
@@ -198,7 +199,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if left := s.inherited.Left(); len(left) > 0 {
 		return usagef("the service manager listens on %s, where no API is served: give heddle.socket and heddle.yaml the same addresses", strings.Join(left, ", "))
 	}
-	s.tasks = append(s.tasks, newMembership(st, c.cluster.name, "serve", s.reach, log), newLoop("embedded store", st.Serve))
+	s.tasks = append(s.tasks, newMembership(st, c.cluster.name, "serve", s.describe, log), newLoop("embedded store", st.Serve))
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
 	return task.Run(ctx, s.tasks...)
 }
@@ -272,6 +273,7 @@ type server struct {
 	replica  *replica.Replica
 	db       *records.DB
 	control  *control.Service
+	secrets  *sealing.ServerKey // nil: its file is missing
 	statuses *control.Statuses
 	tokens   api.Validator
 	// identityURL is returned to clients without a valid token.
@@ -284,13 +286,12 @@ type server struct {
 // addNeutron adds the parts of Neutron's resources; addAPIs adds their API.
 func (s *server) addNeutron(ctx context.Context, physnets map[string]control.PhysicalNetwork, vnis control.IDRange) (err error) {
 	c := s.config
-	key, err := s.secretsKey(ctx)
-	if err != nil {
+	if s.secrets, err = s.secretsKey(ctx); err != nil {
 		return fmt.Errorf("key of machines' metadata: %w", err)
 	}
 	s.statuses = control.NewStatuses(s.store, s.log.With("part", "statuses"))
 	if s.control, err = control.New(s.db, control.Options{
-		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, VXLANs: vnis, DNSDomain: c.dnsDomain, Statuses: s.statuses, SecretsKey: key,
+		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, VXLANs: vnis, DNSDomain: c.dnsDomain, Statuses: s.statuses, SecretsKey: s.secrets,
 	}); err != nil {
 		return usageError{err}
 	}

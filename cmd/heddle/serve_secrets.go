@@ -15,10 +15,23 @@ import (
 // users give to their machines. All servers of a cloud need the same one.
 const secretsKeyFile = "secrets.key"
 
+func (c *serveConfig) secretsFile() string { return filepath.Join(c.data, secretsKeyFile) }
+
+// missingKey returns what is wrong with the file of the key of machines' metadata; nil if nothing
+// is, or this server serves no metadata.
+func (s *server) missingKey() *schema.MissingKey {
+	file := s.config.secretsFile()
+	_, err := os.Stat(file)
+	if s.control == nil || s.secrets != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return &schema.MissingKey{File: file, Loaded: s.secrets != nil}
+}
+
 // secretsKey returns the key of machines' metadata. Only the first server makes one: where it was
 // lost another would be no use, and the server goes on without, nil.
 func (s *server) secretsKey(ctx context.Context) (*sealing.ServerKey, error) {
-	file := filepath.Join(s.config.data, secretsKeyFile)
+	file := s.config.secretsFile()
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 		why, err := s.whyKeyIsElsewhere(ctx)
 		if err != nil {

@@ -140,7 +140,7 @@ func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own boo
 			return nil, nil, err
 		}
 		admit.Invite = func(ctx context.Context, name string) (string, error) { return s.hosts.Invite(ctx, name, "pool.join") }
-		s.tasks = append(s.tasks, newMembership(st, machineName(), "xapi", s.reach, log))
+		s.tasks = append(s.tasks, newMembership(st, machineName(), "xapi", s.describe, log))
 		return &s.tasks, s.metrics, nil
 	}
 	metrics, tasks := telemetry.NewMetrics(version), &[]task.Task{}
@@ -149,7 +149,7 @@ func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own boo
 	*tasks = append(c.admin.newHealth(observed{
 		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
 	}, waitingFor(tasks)), newStoreProbe(st, log, metrics), keeper,
-		newMembership(st, machineName(), "xapi", func() schema.Reach { return schema.Reach{} }, log)) // hosts join by the server that has the store open
+		newMembership(st, machineName(), "xapi", func(*schema.Server) {}, log)) // hosts join by the server that has the store open
 	return tasks, metrics, nil
 }
 
@@ -196,16 +196,23 @@ func (c *xapiConfig) names() []string {
 	return []string{c.publicHost}
 }
 
-// renewEvery is the interval between checks of a certificate, which is renewed months early.
-const renewEvery = 12 * time.Hour
+// renewEvery is the interval between checks of a certificate, which is renewed months early, and
+// soon after the authority was exchanged.
+const renewEvery = 5 * time.Second
 
 // newCertificateRenewal returns a task that calls keep to renew a certificate, whose files the
 // servers read again.
 func newCertificateRenewal(name string, keep func() error, log *slog.Logger) task.Task {
 	return newLoop(name, func(ctx context.Context) error {
+		said := ""
 		for task.Pause(ctx, renewEvery) {
-			if err := keep(); err != nil {
-				log.Error("cannot renew certificate", "certificate", name, "err", err)
+			err := keep()
+			switch {
+			case err == nil:
+				said = ""
+			case err.Error() != said:
+				said = err.Error()
+				log.Error("cannot renew certificate; will try again", "certificate", name, "err", err)
 			}
 		}
 		return nil

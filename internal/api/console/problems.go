@@ -32,6 +32,9 @@ func (v *statusView) findProblems(now time.Time) []problem {
 		found = append(found, problem{fmt.Sprintf(format, args...), fix})
 	}
 	v.findClusterProblems(now, add)
+	for _, s := range v.Servers {
+		s.findProblems(add)
+	}
 	for _, m := range v.Store.Members {
 		if m.Problem != "" {
 			add(m.Fix, "store: %s: %s", m.Name, m.Problem)
@@ -64,6 +67,19 @@ func (v *statusView) findProblems(now time.Time) []problem {
 		add("the log of the agent there has more: journalctl -u heddle-agent", "ports that fail: %d: %s", n, named(v.Ports.Failing))
 	}
 	return found
+}
+
+// findProblems adds what is wrong with a server.
+func (s *serverView) findProblems(add func(fix, format string, args ...any)) {
+	switch k := s.MissingKey; {
+	case k == nil:
+	case k.Loaded:
+		add("copy the file there from another server, or from a backup, before this one is started again; docs/metadata.md",
+			"server %s: %s, the key of machines' metadata, is missing: the server works with what it has read at its start", s.Name, k.File)
+	default:
+		add("copy the file there from another server, or from a backup, then: systemctl restart heddle; docs/metadata.md has more",
+			"server %s works without the key of machines' metadata, %s: it can neither show nor set any", s.Name, k.File)
+	}
 }
 
 // findClusterProblems adds what is wrong with the cluster's members, and whether the cluster could

@@ -35,7 +35,7 @@ type ClusterMember struct {
 	PeerURL string `json:"peer_url"`
 	Learner bool   `json:"learner"` // it is still copying the store, and has no vote
 	Alive   bool   `json:"alive"`   // filled in by the console
-	// Since is when this server first saw it as a learner. The zero Time: just now, or never.
+	// Since has when this server first saw it as a learner. The zero Time: just now, or never.
 	Since time.Time `json:"learner_since,omitzero"`
 }
 
@@ -76,6 +76,8 @@ type serverView struct {
 	Role    string    `json:"role"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started_at"`
+	// MissingKey: its file with the key of machines' metadata is missing.
+	MissingKey *schema.MissingKey `json:"missing_key,omitempty"`
 }
 
 // storeView is the store's members and its format.
@@ -169,7 +171,7 @@ func servers(r records.Reader) []serverView {
 	}
 	all := []serverView{}
 	for _, s := range latest {
-		all = append(all, serverView{s.Name, s.Role, s.Version, s.StartedAt})
+		all = append(all, serverView{s.Name, s.Role, s.Version, s.StartedAt, s.MissingKey})
 	}
 	slices.SortFunc(all, func(a, b serverView) int {
 		return cmp.Or(strings.Compare(a.Role, b.Role), strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))

@@ -194,8 +194,19 @@ func TestUnaskedHosts(t *testing.T) {
 	v.wantProblems(t, "this server cannot ask hosts for their reports: store: full")
 }
 
-// TestClusterProblems: a member that is down, copies for long or has never run is a problem, and so is
-// that no other may fail. Members that are up are none.
+// TestMissingKeys: a server without its file of the key of machines' metadata is a problem, which
+// says whether the server works with the key.
+func TestMissingKeys(t *testing.T) {
+	t.Parallel()
+	file := "/var/lib/heddle/secrets.key"
+	v := statusView{Servers: []serverView{
+		{Name: "s1"}, {Name: "s2", MissingKey: &schema.MissingKey{File: file, Loaded: true}}, {Name: "s3", MissingKey: &schema.MissingKey{File: file}}}}
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "server s2: "+file+", the key of machines' metadata, is missing", "server s3 works without the key of machines' metadata, "+file)
+}
+
+// TestClusterProblems: a member that is down, or that has copied for long or has never run for as
+// long, is a problem, and so is that no other may fail. Members that are up are none.
 func TestClusterProblems(t *testing.T) {
 	t.Parallel()
 	s1, s2, s3 := ClusterMember{Name: "s1", Alive: true}, ClusterMember{Name: "s2", Alive: true}, ClusterMember{Name: "s3", Alive: true}

@@ -21,7 +21,16 @@ type Server struct {
 	Reads     int       `json:"reads"`  // newest format that it reads
 	Writes    int       `json:"writes"` // newest format that it can write
 	StartedAt time.Time `json:"started_at"`
+	// MissingKey is set while the server's file with the key of machines' metadata is missing, or
+	// it works without the key.
+	MissingKey *MissingKey `json:"missing_key,omitempty"`
 	Reach
+}
+
+// MissingKey describes a missing file with a server's key.
+type MissingKey struct {
+	File   string `json:"file"`
+	Loaded bool   `json:"loaded"` // the server has read the key from it at its start
 }
 
 // Reach is a server's own description of how hosts reach it and the store. It is empty for one by
