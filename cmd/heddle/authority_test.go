@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"heddle/internal/api/hosts"
 	"heddle/internal/netlab"
 	"heddle/internal/store/backend"
+	"heddle/internal/store/storetest"
 )
 
 // authorityStatus is the output of heddle ca status -o json.
@@ -19,12 +22,14 @@ type authorityStatus struct {
 	Authorities []struct {
 		Fingerprint, Role string
 	} `json:"authorities"`
-	Certificates []struct {
-		Kind, Name string
-		Former     bool
-	} `json:"certificates"`
-	WaitingFor []string `json:"waiting_for"`
-	Problems   []string `json:"problems"`
+	Certificates []authorityCertificate `json:"certificates"`
+	WaitingFor   []string               `json:"waiting_for"`
+	Problems     []string               `json:"problems"`
+}
+
+type authorityCertificate struct {
+	Kind, Name string
+	Former     bool
 }
 
 // caStatus returns the status of the authority, as a server's machine sees it.
@@ -92,6 +97,7 @@ func TestAuthorityRotation(t *testing.T) {
 	if !slices.Equal(before.roles(), []string{"signs"}) {
 		t.Errorf("before: %+v", before)
 	}
+	refuse(t, s.ctl, 1, "`heddle ca rotate` begins to exchange it", "ca", "rotate", "--retire", "--data", s.data)
 	away := hosts[2]
 	agents[2].stop(t)
 	ping, err := vms[0].Ping("10.0.0.11")
@@ -178,4 +184,184 @@ func TestAuthorityRotationOfCluster(t *testing.T) {
 		v := caStatus(t, s1.ns, s1.data)
 		return slices.Equal(v.roles(), []string{"signs"}) && len(v.Problems) == 0
 	})
+}
+
+// callXenAPI calls the XenAPI of a server by TLS, which it recognizes by an authority. The data
+// directory has the password.
+func callXenAPI(t *testing.T, ns *netlab.Namespace, address, data, authority string) (string, int) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(data, rootPasswordFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := filepath.Join(t.TempDir(), "account")
+	writeFile(t, account, "root\n"+string(raw))
+	return output(t, ns, "xe", "-s", address, "-p", "8443", "-u", "root", "-pwf", account, "ca="+authority, "host-list")
+}
+
+// TestAuthorityRotationBesideXenAPI: the certificate of a heddle xapi that works over the store of
+// a server follows the rotation, and it goes on over the cut of connections. Clients with the
+// former authority or the new one recognize it.
+func TestAuthorityRotationBesideXenAPI(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	start(t, s.ctl, "xapi", "--data", s.data, "--tls-listen", "192.0.2.1:8443")
+	rotatesXenAPI(t, s.ctl, "192.0.2.1", s.data)
+}
+
+// TestAuthorityRotationOfPool: the same of a heddle xapi that has the store open, which a host has
+// joined.
+func TestAuthorityRotationOfPool(t *testing.T) {
+	t.Parallel()
+	p := startPool(t, 1)
+	rotatesXenAPI(t, p.lab.Fabric, fabricIP, p.data)
+	v := caStatus(t, p.lab.Fabric, p.data)
+	if name := p.lab.Hosts()[0].Name; !v.current(name) {
+		t.Errorf("host %s has no new certificate: %+v", name, v)
+	}
+	if !slices.ContainsFunc(v.Certificates, func(c authorityCertificate) bool { return c.Kind == "server" }) {
+		t.Errorf("the status lacks the server that has the store open: %+v", v)
+	}
+	p.xe("network-create", "name-label=after")
+	p.until("the host to live", func() bool { return p.xe("host-list", "host-metrics-live=true", "params=uuid", "--minimal") != "" })
+}
+
+// rotatesXenAPI exchanges the authority of a data directory's store beside its XenAPI.
+func rotatesXenAPI(t *testing.T, ns *netlab.Namespace, address, data string) {
+	t.Helper()
+	authority, copied := backend.AuthorityFile(data), filepath.Join(t.TempDir(), "ca.crt")
+	raw, err := os.ReadFile(authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, copied, string(raw))
+	if text, code := callXenAPI(t, ns, address, data, authority); code != 0 {
+		t.Fatalf("before: %s", text)
+	}
+	before := caStatus(t, ns, data)
+	succeed(t, ns, "ca", "rotate", "--data", data)
+	if text, code := output(t, ns, "ca", "status", "--wait", "1m", "--data", data); code != 0 {
+		t.Fatalf("the rotation is not over: %s", text)
+	}
+	if after := caStatus(t, ns, data); after.Authorities[0].Fingerprint == before.Authorities[0].Fingerprint {
+		t.Errorf("after: %+v", after)
+	}
+	withinLease(t, "the XenAPI to have a certificate of the new authority", func() bool {
+		_, code := callXenAPI(t, ns, address, data, authority)
+		return code == 0
+	})
+	if text, code := callXenAPI(t, ns, address, data, copied); code != 0 {
+		t.Errorf("a client with a copy of the former authority: %s", text)
+	}
+}
+
+// TestAuthoritiesOfFiles follows docs/guides/authority.md, "Authorities of your own": over an etcd
+// cluster, the authority of hosts is exchanged, and then that of the cluster. A host goes on.
+func TestAuthoritiesOfFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	members := [storetest.Members]string{"192.0.2.2", "192.0.2.3", "192.0.2.4"}
+	for _, ip := range members {
+		s.ctl.MustIP(t, "addr add "+ip+"/32 dev underlay")
+	}
+	etcd := storetest.Start(t, storetest.Options{Addresses: members, Start: func(cmd *exec.Cmd) error { return s.ctl.Start(cmd) }})
+	etcd.Protect(t)
+	files := t.TempDir()
+	read := func(path ...string) string {
+		t.Helper()
+		raw, err := os.ReadFile(filepath.Join(path...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	newAuthority := func(name string) *storetest.Authority {
+		t.Helper()
+		dir := filepath.Join(files, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		a, err := storetest.NewAuthority(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	newAuthority("hosts1")
+	newAuthority("hosts2")
+	second := newAuthority("cluster2")
+	cluster1, cluster2 := read(etcd.Dir, "ca.crt"), read(files, "cluster2", "ca.crt")
+	hosts1, hosts2 := read(files, "hosts1", "ca.crt"), read(files, "hosts2", "ca.crt")
+
+	membersTrust := func(authorities ...string) {
+		t.Helper()
+		writeFile(t, filepath.Join(etcd.Dir, "ca.crt"), strings.Join(authorities, ""))
+		for i := range members {
+			etcd.Kill(i)
+			etcd.Restart(t)
+		}
+	}
+	etcdCA, hostsCert, hostsKey := filepath.Join(files, "etcd-ca.crt"), filepath.Join(files, "hosts.crt"), filepath.Join(files, "hosts.key")
+	root := etcd.As("root")
+	serve := func(trusted, ofHosts string) *running {
+		t.Helper()
+		writeFile(t, etcdCA, trusted)
+		writeFile(t, hostsCert, read(files, ofHosts, "ca.crt"))
+		writeFile(t, hostsKey, read(files, ofHosts, "ca.key"))
+		return start(t, s.ctl, serveAt("127.0.0.1", s.data, "--etcd-endpoints", strings.Join(root.Endpoints, ","), "--etcd-ca", etcdCA, "--etcd-cert", root.CertFile,
+			"--etcd-key", root.KeyFile, "--operator-listen", "192.0.2.1:9698", "--allow-plain-http", "--hosts-ca-cert", hostsCert, "--hosts-ca-key", hostsKey)...)
+	}
+
+	membersTrust(cluster1, hosts1)
+	server := serve(cluster1, "hosts1")
+	h := s.addHost(t, "h1", "192.0.2.11")
+	agent := start(t, h.ns, h.agent("--join", s.token(t), "--join-plain-http")...)
+	follows := func() {
+		t.Helper()
+		catchesUp(t, agent, login(t, s.ctl, "127.0.0.1", s.data))
+	}
+	follows()
+	refuse(t, s.ctl, 1, "docs/guides/authority.md says how", "ca", "rotate", "--data", s.data)
+	if v := caStatus(t, s.ctl, s.data); !v.current(h.name) {
+		t.Errorf("before: %+v", v)
+	}
+
+	// The authority of hosts.
+	membersTrust(cluster1, hosts1, hosts2)
+	server.stop(t)
+	server = serve(cluster1, "hosts2")
+	withinLease(t, "the host to have a certificate of the new authority", func() bool { return caStatus(t, s.ctl, s.data).current(h.name) })
+	membersTrust(cluster1, hosts2)
+	follows()
+
+	// The cluster's own.
+	hostTrusts := func(authority string) bool {
+		c, err := hosts.Load(h.state)
+		return err == nil && strings.Contains(read(c.CAFile), authority)
+	}
+	membersTrust(cluster1, cluster2, hosts2)
+	server.stop(t)
+	server = serve(cluster1+cluster2, "hosts2")
+	withinLease(t, "the host to trust the new authority", func() bool { return hostTrusts(cluster2) })
+	names := append([]string{"127.0.0.1", "localhost", "m0.sock", "m1.sock", "m2.sock"}, members[:]...)
+	for _, name := range []string{"member", "root"} {
+		if err := second.Pair(name, names...); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{name + ".crt", name + ".key"} {
+			writeFile(t, filepath.Join(etcd.Dir, file), read(files, "cluster2", file))
+		}
+	}
+	membersTrust(cluster1, cluster2, hosts2)
+	server.stop(t)
+	server = serve(cluster1+cluster2, "hosts2")
+	follows()
+	membersTrust(cluster2, hosts2)
+	server.stop(t)
+	serve(cluster2, "hosts2")
+	follows()
+	withinLease(t, "the host to trust the former authority no more", func() bool { return !hostTrusts(cluster1) })
+	late := s.addHost(t, "late", "192.0.2.12")
+	start(t, late.ns, late.agent("--join", s.token(t), "--join-plain-http")...)
 }

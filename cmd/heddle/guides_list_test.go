@@ -38,7 +38,8 @@ type blockStep struct {
 	file        string // file to write the block to, unless the preceding sentence ends with its name
 }
 
-// guides lists the pages to follow by file name.
+// guides lists the pages to follow by file name, and sections that are followed by themselves, as
+// PAGE#SECTION.
 var guides = map[string]guide{
 	"install.md": {machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"apt-get install ./heddle_*_amd64.deb": {notRun: "scripts/package follows it, under a real systemd"},
@@ -174,9 +175,29 @@ var guides = map[string]guide{
 			"install -d /etc/heddle": {on: twoServers, then: "adduser --quiet --system --group --no-create-home --home /var/lib/heddle heddle"},
 			"serve: (2)":             {on: twoServers, then: `sed -i "s/192.0.2.2:/192.0.2.${HOSTNAME#s}:/" /etc/heddle/heddle.yaml`},
 			"install -d -o heddle -g heddle -m 700 /var/lib/heddle": {on: twoServers, token: "{machine}"}, // at once, although the page says one at a time
-			". /var/lib/heddle/openrc":                              {on: twoServers[1:], change: map[string]string{"heddle cluster list": "until [ $(heddle cluster list | grep -c ' up ') = 3 ]; do sleep 0.2; done"}},
-			"heddle cluster remove s2":                              {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
-			"heddle cluster remove s3":                              {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
+			". /var/lib/heddle/openrc": {on: twoServers[1:], change: map[string]string{"heddle cluster list": "until [ $(heddle cluster list | grep -c ' up ') = 3 ]; do sleep 0.2; done"},
+				then: "cp -r /var/lib/heddle/tls /opt/heddle-shared/stolen"}, // for when it is stolen
+			"heddle cluster remove s2":     {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
+			"heddle cluster remove s3":     {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
+			"heddle cluster remove s3 (2)": {notRun: stolenFollowed},
+			"systemctl restart heddle (2)": {notRun: stolenFollowed},
+			"heddle ca status --wait 1m":   {notRun: stolenFollowed},
+			"systemctl stop heddle":        {notRun: stolenFollowed},
+			"systemctl start heddle":       {notRun: stolenFollowed},
+		}},
+	"cluster.md#A server was stolen": {
+		after:    append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join", "cluster.md#The first server", "cluster.md#Each further server"),
+		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"s2", 2}, {"s3", 3}},
+		blocks: map[string]blockStep{
+			"heddle cluster remove s3 (2)": {
+				first:  ". /opt/heddle-source/cmd/heddle/testdata/guides/thief; opens_store stolen.crt stolen.key",
+				change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"},
+				then:   "fails opens_store stolen.crt stolen.key; forge; fails opens_store forged.crt forged.key",
+			},
+			"systemctl restart heddle (2)": {on: []string{"cloud", "s2"}}, // at once, although the page says one at a time
+			"systemctl stop heddle": {first: "former_password=$OS_PASSWORD",
+				change: map[string]string{"HEDDLE_ADMIN_PASSWORD=…": "HEDDLE_ADMIN_PASSWORD=a-new-password"}},
+			"systemctl start heddle": {then: "fails env OS_PASSWORD=$former_password heddle host list; until heddle host list | grep 'h1 .* up '; do sleep 0.2; done"},
 		}},
 	"etcd.md": {
 		after:    append(slices.Clone(install), "tls.md#A certificate", "tls.md#The server", "hosts.md#Join"),
@@ -373,4 +394,7 @@ func both(commands ...string) map[string]string {
 }
 
 // install lists the sections that most guides assume.
+// stolenFollowed is why the page about clusters is followed without a section.
+const stolenFollowed = "followed by itself, where three servers are up: see cluster.md#A server was stolen"
+
 var install = []string{"install.md#Build and install", "install.md#The server", "install.md#The agent"}

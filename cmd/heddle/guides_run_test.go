@@ -21,10 +21,10 @@ import (
 // would.
 func TestGuidesFromNothing(t *testing.T) {
 	t.Parallel()
-	for page, g := range guides {
-		t.Run(filepath.Base(page), func(t *testing.T) {
+	for at, g := range guides {
+		t.Run(filepath.Base(at), func(t *testing.T) {
 			t.Parallel()
-			follow(t, page, g)
+			follow(t, at, g)
 		})
 	}
 }
@@ -37,7 +37,8 @@ func TestGuideBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for page := range guides {
+	for at := range guides {
+		page, _, _ := strings.Cut(at, "#")
 		if path := pagePath(page); !slices.Contains(pages, path) {
 			pages = append(pages, path)
 		}
@@ -51,13 +52,17 @@ func TestGuideBlocks(t *testing.T) {
 		for _, b := range blocks(t, page) {
 			names[b.name] = true
 		}
-		g, followed := guides[page]
-		if !followed && len(names) > 0 {
+		if _, followed := guides[page]; !followed && len(names) > 0 {
 			t.Errorf("docs/guides/%s has commands, and no test follows it: add it to guides", page)
 		}
-		for name := range g.blocks {
-			if !names[name] {
-				t.Errorf("docs/guides/%s has no block that begins with %q", page, name)
+		for at, g := range guides {
+			if of, _, _ := strings.Cut(at, "#"); of != page {
+				continue
+			}
+			for name := range g.blocks {
+				if !names[name] {
+					t.Errorf("docs/guides/%s has no block that begins with %q", at, name)
+				}
 			}
 		}
 	}
@@ -146,8 +151,8 @@ type machine struct {
 	log   strings.Builder
 }
 
-// follow runs all of a page's blocks.
-func follow(t *testing.T, page string, g guide) {
+// follow runs all blocks of a page, or of its section: PAGE#SECTION.
+func follow(t *testing.T, at string, g guide) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("makes machines of namespaces: run it as root")
@@ -175,8 +180,11 @@ func follow(t *testing.T, page string, g guide) {
 			t.Fatalf("%s has no blocks in a section %q", page, section)
 		}
 	}
+	page, section, _ := strings.Cut(at, "#")
 	for _, b := range blocks(t, page) {
-		f.run(b, g.blocks[b.name])
+		if section == "" || b.section == section {
+			f.run(b, g.blocks[b.name])
+		}
 	}
 }
 

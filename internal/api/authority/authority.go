@@ -119,6 +119,8 @@ func (s *service) retire(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	switch {
+	case state.Next == nil && state.Former == nil:
+		return api.Errorf(http.StatusConflict, "The authority that signs is the first, so there is none to retire: `heddle ca rotate` begins to exchange it.")
 	case state.Next != nil:
 		return api.Errorf(http.StatusConflict, "The new authority does not sign yet: `heddle ca status` says what that waits for.")
 	case len(v.behind) > 0:
@@ -164,7 +166,7 @@ func (s *service) status(ctx context.Context) (view, backend.AuthorityState, err
 func (s *service) found(r records.Reader, state backend.AuthorityState, members []backend.Member, programs map[string]string) found {
 	f := found{state: state, programs: programs, now: s.Now()}
 	for server := range schema.Servers.All(r) {
-		if server.Role == "serve" {
+		if server.Role == "serve" || server.Trust != nil { // which heddle xapi has where it has the store open
 			f.servers = append(f.servers, *server)
 		}
 	}
