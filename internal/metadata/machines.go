@@ -58,7 +58,7 @@ func NewMachines(o MachinesOptions) *Machines {
 	m := &Machines{Part: task.NewPart("metadata of machines"), opts: o, changed: task.NewNotice()}
 	m.objects = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "metadata", o.HostID), Log: o.Log},
 		below(schema.SecretsPrefix+o.HostID+"/metadata/", schema.Instances),
-		below(schema.StatePrefix+o.HostID+"/metadata-key", schema.MetadataKeys),
+		below(schema.StatePrefix+o.HostID+schema.MetadataKeyTail, schema.MetadataKeys),
 		below(schema.HostsPrefix+o.HostID, schema.Hosts))
 	m.objects.OnChange(func(snapshot.Update) { m.changed.Give() })
 	return m

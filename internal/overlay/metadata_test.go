@@ -18,6 +18,8 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/metadata"
+	"heddle/internal/store"
+	"heddle/internal/store/schema"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
@@ -212,7 +214,17 @@ func TestMetadataRestart(t *testing.T) {
 	gone, reused := client(leaves)
 	h.stop()
 	l.put(leaves.owner(), nil)
+	published := schema.StatePrefix + h.id + schema.MetadataKeyTail // by the service, not by the agent
+	l.commit(store.Op{Key: published, Value: []byte("{}")})
 	h.start()
+	select {
+	case <-h.agent.presence.Reported():
+	case <-time.After(waitLimit):
+		t.Fatal("the agent has not reported")
+	}
+	if _, err := l.st.Get(t.Context(), published); err != nil {
+		t.Errorf("the service's key after a restart: %v", err)
+	}
 	stays.expectMetadata(stays.v4)
 	if c, after := client(stays); after != before {
 		t.Errorf("client %v has %s after a restart, and had %s", c, after, before)

@@ -26,5 +26,5 @@ var Instances = records.NewDerivedTable("instance", SecretsPrefix+"*/metadata/",
 	records.Index("host", func(i *topology.Instance) []string { return []string{i.HostID} }))
 
 // MetadataKeys are under no lease: they count until the host publishes others or is removed.
-var MetadataKeys = records.NewDerivedTable("metadata-key", StatePrefix+"*/metadata-key",
+var MetadataKeys = records.NewDerivedTable("metadata-key", StatePrefix+"*"+MetadataKeyTail,
 	func(k *topology.MetadataKey) string { return k.HostID })

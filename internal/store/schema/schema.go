@@ -414,6 +414,9 @@ const NATPortsTail = "/nat-ports/"
 // MemberHealthsTail likewise in those of MemberHealths.
 const MemberHealthsTail = "/pool-members/"
 
+// MetadataKeyTail likewise in those of MetadataKeys.
+const MetadataKeyTail = "/metadata-key"
+
 // NATAddress returns the value of the index "address" of a router's translated address.
 func NATAddress(deviceID string, address netip.Addr) string { return deviceID + "/" + address.String() }
 
