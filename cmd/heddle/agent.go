@@ -81,6 +81,9 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.overlayAsked, c.named = cmd.Flags().Changed("overlay"), cmd.Flags().Changed("name")
 			if c.cleanup {
+				if cmd.Flags().Changed("state") && !hadAgent(c.state) {
+					return usagef("--state %s: no agent has had this state directory: name that of this host's agents, or leave --state out to try every role", c.state)
+				}
 				return c.cleanUp(cmd.OutOrStdout())
 			}
 			return c.run(cmd.Context())
@@ -415,10 +418,13 @@ func clusterOpener(cluster *backend.Cluster, log *slog.Logger) func(context.Cont
 	}
 }
 
+// hostIDName is the name of the file of a host's id that has not joined.
+const hostIDName = "host-id"
+
 // ownID returns the id of a host that has not joined. It is made once and kept in the state
 // directory.
 func (c *agentConfig) ownID() (string, error) {
-	file := filepath.Join(c.state, "host-id")
+	file := filepath.Join(c.state, hostIDName)
 	raw, err := os.ReadFile(file)
 	if err == nil {
 		id := strings.TrimSpace(string(raw))

@@ -30,7 +30,10 @@ type agentRecord struct {
 	OVSDB string   `json:"ovsdb,omitempty"`
 }
 
-func (c *agentConfig) recordFile() string { return filepath.Join(c.state, "agent.json") }
+// recordName is the name of the record's file in the state directory.
+const recordName = "agent.json"
+
+func (c *agentConfig) recordFile() string { return filepath.Join(c.state, recordName) }
 
 func (c *agentConfig) readRecord() (r agentRecord, known bool) {
 	raw, err := os.ReadFile(c.recordFile())
@@ -134,8 +137,9 @@ func runningAgents() ([]string, error) {
 	return pids, nil
 }
 
-// cleanUp removes and prints what the agents have made in this host's kernel. It follows the record
-// in the state directory; without one it tries every role.
+// cleanUp removes and prints what the agents have made in this host's kernel, and what it leaves of
+// datapaths with other names. It follows the record in the state directory; without one it tries
+// every role.
 func (c *agentConfig) cleanUp(out io.Writer) error {
 	var all []string
 	for _, r := range c.allRoles() {
@@ -150,7 +154,7 @@ func (c *agentConfig) cleanUp(out io.Writer) error {
 	var roles []role
 	var roleNames []string
 	for _, r := range c.allRoles() {
-		if r.name == "overlay" && (c.overlay || !c.overlayAsked) || r.name != "overlay" && (r.on || !known || slices.Contains(record.Roles, r.name)) {
+		if r.isCleaned(c.overlayAsked, record, known) {
 			roles, roleNames = append(roles, r), append(roleNames, r.name)
 		}
 	}
@@ -174,6 +178,9 @@ func (c *agentConfig) cleanUp(out io.Writer) error {
 	if removed == 0 {
 		fmt.Fprintf(out, "nothing of an agent found (%s)\n", strings.Join(roleNames, ", "))
 	}
+	for _, name := range otherDatapaths(names) {
+		fmt.Fprintf(out, "left programs, maps and flows in %s, of another name than %s: --name %s removes them\n", filepath.Join(pinRoot, name), strings.Join(names, ", "), name)
+	}
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
@@ -181,6 +188,46 @@ func (c *agentConfig) cleanUp(out io.Writer) error {
 		return err
 	}
 	return nil
+}
+
+// isCleaned reports whether a cleanup removes what a role made: a role in the record, any without
+// one, and those that flags ask for.
+func (r role) isCleaned(overlayAsked bool, record agentRecord, known bool) bool {
+	if r.name == "overlay" && overlayAsked {
+		return r.on
+	}
+	asked := r.on && r.name != "overlay" // which is on by default
+	return asked || !known || slices.Contains(record.Roles, r.name)
+}
+
+// hadAgent reports whether a directory has been the state directory of an agent. A cleanup removes
+// the record, and leaves the id or the credentials.
+func hadAgent(dir string) bool {
+	for _, file := range []string{filepath.Join(dir, recordName), filepath.Join(dir, hostIDName)} {
+		if _, err := os.Stat(file); err == nil {
+			return true
+		}
+	}
+	for _, joined := range []string{dir, poolState(dir)} {
+		if _, err := hosts.Load(joined); !errors.Is(err, hosts.ErrNotJoined) {
+			return true
+		}
+	}
+	return false
+}
+
+// pinRoot is the directory of what datapaths have pinned, in directories with their names.
+const pinRoot = "/sys/fs/bpf/heddle"
+
+// otherDatapaths returns the names of datapaths that have pinned something, but for these.
+func otherDatapaths(names []string) (others []string) {
+	entries, _ := os.ReadDir(pinRoot) // without it there are none
+	for _, e := range entries {
+		if !slices.Contains(names, e.Name()) {
+			others = append(others, e.Name())
+		}
+	}
+	return others
 }
 
 // datapaths returns the names under which agents may have pinned programs and maps.
@@ -203,7 +250,7 @@ func (c *agentConfig) datapaths(record agentRecord) []string {
 func findLeftovers(names []string) ([]string, error) {
 	var found []string
 	for _, name := range names {
-		dir := filepath.Join("/sys/fs/bpf/heddle", name)
+		dir := filepath.Join(pinRoot, name)
 		if _, err := os.Stat(dir); err == nil {
 			found = append(found, "programs, maps and flows in "+dir)
 		}

@@ -345,6 +345,13 @@ func TestAgentKilled(t *testing.T) {
 	if _, err := os.Stat(h.pins()); err != nil {
 		t.Errorf("what forwards went with the agent: %v", err)
 	}
+	refuse(t, h.ns, 2, "no agent has had this state directory", "agent", "--cleanup", "--state", t.TempDir())
+	if _, err := os.Stat(h.pins()); err != nil {
+		t.Errorf("a cleanup with a directory of no agent: %v", err)
+	}
+	if out := succeed(t, h.ns, "agent", "--cleanup", "--name", "other"); !strings.Contains(out, "left programs, maps and flows in "+h.pins()+", of another name than other: --name "+h.name+" removes them\n") {
+		t.Errorf("--cleanup of another name says %q", out)
+	}
 	// Without the configuration: the state directory says what the agent was called.
 	if out := succeed(t, h.ns, "agent", "--cleanup", "--state", h.state); !strings.Contains(out, "removed programs, maps and flows in "+h.pins()+"\n") {
 		t.Errorf("--cleanup says %q", out)
