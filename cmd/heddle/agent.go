@@ -225,6 +225,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	a.problems = append(a.problems, probe.Denied)
 	tasks = append(c.admin.newHealth(observed{
 		Options: telemetry.Options{Listen: c.metrics, Metrics: a.metrics, Hung: a.watchdog.Hung, Log: log}, log: &c.log, settings: startedWith(ctx),
+		readFiles: c.policy.readFile, starting: felixValues(file),
 	}, waitingFor(&[]task.Task{running}, a.problems...)), tasks...)
 	tasks = append(append(tasks, a.following...), opening, probe, running)
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)

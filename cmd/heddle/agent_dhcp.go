@@ -155,6 +155,18 @@ func (c *dhcpAgentConfig) settings() (oslo.Settings, error) {
 	return s, nil
 }
 
+// readFiles reads the settings of Neutron's files as heddle reload names them.
+func (c *dhcpAgentConfig) readFiles() (flagValues, error) {
+	s, err := c.settings()
+	return osloValues(s), err
+}
+
+// osloValues names the settings of Neutron's files for heddle reload: together, since most options
+// of these files are not the agent's.
+func osloValues(s oslo.Settings) flagValues {
+	return flagValues{"the options in config-file": fmt.Sprintf("%+v", s)}
+}
+
 func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	log, err := c.log.logger()
 	if err != nil {
@@ -185,6 +197,7 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	log.Info("starting", "version", version, "host", s.Host, "etcd", s.Etcd.Endpoint, "files", c.files)
 	health := c.admin.newHealth(observed{
 		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
+		readFiles: c.readFiles, starting: osloValues(s),
 	}, waitingFor(&[]task.Task{a}))
 	return withRights(task.Run(ctx, append(health, opening, newStoreProbe(o.Store, o.Log, metrics), a)...))
 }

@@ -47,6 +47,21 @@ func (c *policyConfig) settings() (environment, file map[string]string, err erro
 	return environment, file, nil
 }
 
+// readFile reads the settings of the file as heddle reload names them.
+func (c *policyConfig) readFile() (flagValues, error) {
+	_, file, err := c.settings()
+	return felixValues(file), err
+}
+
+// felixValues names the settings of a file for heddle reload.
+func felixValues(file map[string]string) flagValues {
+	values := flagValues{}
+	for name, value := range file {
+		values["felix-config "+name] = value
+	}
+	return values
+}
+
 // agent builds the policy agent.
 func (c *policyConfig) agent(t *agents) (agent, error) {
 	o := policy.Options{Host: t.config.name, HostID: t.id, Store: t.store, Environment: t.felix.environment, File: t.felix.file,

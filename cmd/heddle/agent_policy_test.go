@@ -36,7 +36,19 @@ func TestPolicyAgent(t *testing.T) {
 		return append([]string{"agent", "--policy", "--name", h.name, "--state", h.state, "--felix-config", settings}, more...)
 	}
 	refuse(t, h.ns, 2, "no such file", "agent", "--policy", "--name", h.name, "--state", h.state, "--felix-config", settings+".none")
-	agent := start(t, h.ns, arguments("--join", s.token(t))...)
+	sockets := filepath.Join(t.TempDir(), "run")
+	agent := start(t, h.ns, arguments("--join", s.token(t), "--run-dir", sockets)...)
+	for text, want := range map[string]string{
+		"# moved\n[other]\nInterfacePrefix = tap\n": "agent: nothing has changed\n",
+		"[global]\nInterfacePrefix = cali\nx = y\n": "agent: needs a restart for felix-config InterfacePrefix, felix-config x; nothing else has changed\n",
+		"": "agent: needs a restart for felix-config InterfacePrefix; nothing else has changed\n",
+	} {
+		writeFile(t, settings, text)
+		if got := succeed(t, h.ns, "reload", "--run-dir", sockets); got != want {
+			t.Errorf("reload with %q says %q, want %q", text, got, want)
+		}
+	}
+	writeFile(t, settings, "[global]\nInterfacePrefix = tap\n")
 
 	st := openData(t, s.data)
 	endpoint := "/calico/v1/host/" + h.name + "/workload/openstack/vm/endpoint/port"

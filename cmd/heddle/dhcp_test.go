@@ -41,10 +41,24 @@ func TestDHCPAgent(t *testing.T) {
 	writeFile(t, neutron, fmt.Sprintf("[DEFAULT]\nhost = %s\nstate_path = %s\n[calico]\netcd_port = 1\n", name, dir))
 	writeFile(t, plugin, "[calico]\netcd_port = 2379\n")
 	files := []string{"--config-file", neutron, "--config-file", plugin}
-	agent := start(t, s.ctl, append([]string{"dhcp-agent", "--metrics", "127.0.0.1:9695"}, files...)...)
+	sockets := filepath.Join(dir, "run")
+	agent := start(t, s.ctl, append([]string{"dhcp-agent", "--metrics", "127.0.0.1:9695", "--run-dir", sockets}, files...)...)
 	if got := lease(); !strings.Contains(got, leased) {
 		t.Errorf("by Neutron's files:\n%s", got)
 	}
+	reload := func(want string) {
+		t.Helper()
+		if got := succeed(t, s.ctl, "reload", "--run-dir", sockets); got != "dhcp-agent: "+want+"\n" {
+			t.Errorf("reload says %q, want %q", got, want)
+		}
+	}
+	writeFile(t, plugin, "[calico]\netcd_port = 2379\n[nova]\nother = 1\n")
+	reload("nothing has changed")
+	writeFile(t, plugin, "[calico]\netcd_port = 2379\n[DEFAULT]\ndhcp_lease_duration = 600\n")
+	reload("needs a restart for the options in config-file; nothing else has changed")
+	writeFile(t, plugin, "[calico]\netcd_port = many\n")
+	refuse(t, s.ctl, 1, plugin+":2", "reload", "--run-dir", sockets)
+	writeFile(t, plugin, "[calico]\netcd_port = 2379\n")
 	for _, want := range []string{"# TYPE heddle_dhcp_endpoints gauge", "heddle_dhcp_endpoints 1", "heddle_dhcp_endpoints_waiting 0", "heddle_dhcp_problems 0", "heddle_dhcp_serving 1", "heddle_dhcp_starts_total 1"} {
 		if status, text, err := agent.page(t.Context(), "/metrics"); err != nil || status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("metrics: %d, %v, want %s in\n%s", status, err, want, text)

@@ -25,6 +25,14 @@ const (
 // flagValues are the values of a command's flags, by name.
 type flagValues map[string]string
 
+// with returns the values with more.
+func (v flagValues) with(more flagValues) flagValues {
+	all := flagValues{}
+	maps.Copy(all, v)
+	maps.Copy(all, more)
+	return all
+}
+
 // settingsOf returns the settings of a command that is configured.
 func settingsOf(cmd *cobra.Command) flagValues {
 	s := flagValues{}
@@ -76,6 +84,8 @@ type reloader struct {
 	health  *telemetry.Server
 	apis    func() []*api.Server
 	waiting func() []string
+	// readFiles reads the settings in files that are not Heddle's own.
+	readFiles func() (flagValues, error)
 
 	mu      sync.Mutex
 	running flagValues // in force
@@ -98,6 +108,11 @@ func (r *reloader) reload() (done admin.Reloaded, err error) {
 	if err != nil {
 		return done, err
 	}
+	files, err := r.readFiles()
+	if err != nil {
+		return done, err
+	}
+	now = now.with(files)
 	changes, err := r.prepare(now)
 	if err != nil {
 		for _, c := range changes {
@@ -121,7 +136,7 @@ func (r *reloader) reload() (done admin.Reloaded, err error) {
 // needRestart names the settings that differ and are read at the start alone.
 func (r *reloader) needRestart(now flagValues) []string {
 	names := []string{}
-	for _, name := range slices.Sorted(maps.Keys(now)) {
+	for _, name := range slices.Sorted(maps.Keys(r.running.with(now))) { // a file may have lost some
 		if now[name] != r.running[name] && name != logLevelFlag && name != metricsFlag {
 			names = append(names, name)
 		}

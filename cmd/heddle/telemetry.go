@@ -48,6 +48,10 @@ type observed struct {
 	telemetry.Options
 	log      *logConfig
 	settings flagValues // at the start
+	// readFiles reads the settings that the role has from files of other programs' forms, and
+	// starting has those of the start. A role without such files has neither.
+	readFiles func() (flagValues, error)
+	starting  flagValues
 }
 
 // newHealth returns the tasks that serve a role's metrics and health, and its socket for
@@ -55,7 +59,10 @@ type observed struct {
 func (c *adminConfig) newHealth(o observed, waiting func() []string) []task.Task {
 	o.Waiting = waiting
 	health := telemetry.NewServer(o.Options)
-	r := &reloader{running: o.settings, levels: o.log.levels, health: health, apis: func() []*api.Server { return c.apis }, waiting: waiting}
+	if o.readFiles == nil {
+		o.readFiles = func() (flagValues, error) { return nil, nil }
+	}
+	r := &reloader{running: o.settings.with(o.starting), readFiles: o.readFiles, levels: o.log.levels, health: health, apis: func() []*api.Server { return c.apis }, waiting: waiting}
 	return []task.Task{health, admin.NewServer(admin.Options{
 		Dir: c.dir, Role: c.role, Version: version, Levels: o.log.levels, Metrics: o.Metrics, Waiting: waiting, Reload: r.reload, Log: o.Log.With("part", "admin"),
 	})}
