@@ -369,7 +369,7 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 		return id, func(ctx context.Context) (*backend.Etcd, error) {
 			st, err := backend.OpenLocal(ctx, c.serverData, logStore)
 			if moved := new(backend.MovedError); errors.As(err, &moved) {
-				err = usagef("--server-data: %w; in place of --server-data give this agent the server's --etcd settings; or let it join, by --join-file, a file with the token that `heddle host token %s` prints", err, c.name)
+				err = usagef("--server-data: %w; in place of --server-data give this agent the server's --etcd-endpoints and the settings that go with them; or let it join, by --join-file, a file with the token that `heddle host token %s` prints", err, c.name)
 			}
 			return st, err
 		}, err

@@ -140,8 +140,8 @@ func moveCommand() *cobra.Command {
 		Use:   "move",
 		Short: "Move the embedded store into an etcd cluster",
 		Long: `Copies every key of the embedded store in --data into the cluster, which must hold none of them yet, and compares. Stop
-heddle serve first, and start it with the same --etcd flags after. The embedded store keeps its data and is marked as
-moved: heddle serve and heddle backup refuse it from then on. With --undo the mark is taken away again.`,
+heddle serve first, and start it with the same --etcd-endpoints, and the flags that go with them, after. The embedded store keeps
+its data and is marked as moved: heddle serve and heddle backup refuse it from then on. With --undo the mark is taken away again.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
