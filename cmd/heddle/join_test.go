@@ -221,6 +221,9 @@ func distrust(t *testing.T, h *host, elsewhere *netlab.Namespace) {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(twin.state, "ca.crt"), string(raw))
+	if err := os.Chmod(filepath.Join(twin.state, "metadata.key"), 0o600); err != nil { // which the copy did not keep
+		t.Fatal(err)
+	}
 	// An agent without the overlay: what that keeps in the kernel goes by the host's name.
 	agent := launch(t, elsewhere, "agent", "--policy", "--name", twin.name, "--state", twin.state)
 	agent.waitLog(t, "certificate signed by unknown authority")
