@@ -1,15 +1,12 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"heddle/internal/cli/bundletest"
 	"heddle/internal/netlab"
 )
 
@@ -41,7 +38,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	if code != 0 || !strings.Contains(text, bundle+": ") {
 		t.Fatalf("exit code %d: %s", code, text)
 	}
-	files := unpackBundle(t, bundle)
+	files := bundletest.Unpack(t, bundle)
 	for name, words := range map[string]string{
 		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "store-changes.json": `"key": "/heddle/neutron/networks/`, "kernel/maps.json": "[", "settings/serve.txt": "admin-password", "settings/agent.txt": "https://nova:<struck out>@",
 		"serve/status.json": `"role":"serve"`, "serve/metrics.txt": "heddle_build_info", "serve/goroutines.txt": "goroutine ", "serve/heap.pb.gz": "",
@@ -58,33 +55,4 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	}
 	refuse(t, ns, 1, "file exists", "support", "--config", config, "--run-dir", run, "--output-file", bundle)
 	refuse(t, ns, 2, "--hours 0: want 1 or more", "support", "--hours", "0")
-}
-
-// unpackBundle returns the files of a bundle.
-func unpackBundle(t *testing.T, path string) map[string]string {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	zip, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for r := tar.NewReader(zip); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, name, _ := strings.Cut(h.Name, "/")
-		files[name] = string(text)
-	}
 }

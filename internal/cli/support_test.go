@@ -1,46 +1,16 @@
 package cli
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-)
 
-// unpack returns the files of a bundle.
-func unpack(t *testing.T, path string) map[string]string {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	zip, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string]string{}
-	for r := tar.NewReader(zip); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, name, _ := strings.Cut(h.Name, "/")
-		files[name] = string(text)
-	}
-}
+	"heddle/internal/cli/bundletest"
+)
 
 func text(name, text string) Source {
 	return Source{name, func(context.Context) ([]byte, error) { return []byte(text), nil }}
@@ -60,7 +30,7 @@ func TestBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := unpack(t, path)
+	files := bundletest.Unpack(t, path)
 	if got, want := files["a.txt"], `the password <struck out> and <struck out>, "<struck out>"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
