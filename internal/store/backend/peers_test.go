@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,24 @@ func admit(t *testing.T, by *Etcd, o *Embedded) {
 	}
 }
 
+// awaitLearner waits until a member knows since when another is a learner, or that it is none.
+func awaitLearner(t *testing.T, s *Etcd, peerURL string, want bool) {
+	t.Helper()
+	for {
+		members, err := s.Members(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(members, func(m Member) bool { return m.PeerURL == peerURL })
+		if i < 0 {
+			t.Fatalf("no member at %s: %+v", peerURL, members)
+		}
+		if since := s.LearnerSince(members[i].ID); since.IsZero() != want {
+			return
+		}
+	}
+}
+
 // TestPeers: a store without peers becomes the first member with its data, another joins, and both
 // serve what either writes. A host removed by one member loses its connections to the other, and no
 // host passes for a member. A member that moves is found at its new address; one that is removed
@@ -75,7 +94,9 @@ func TestPeers(t *testing.T) {
 	}
 	s1 := openPeer(t, o1)
 	admit(t, s1, &o2)
+	awaitLearner(t, s1, o2.Peer.URL(), true)
 	s2 := openPeer(t, o2)
+	awaitLearner(t, s1, o2.Peer.URL(), false)
 	if kv, err := s2.Get(ctx, "/heddle/before"); err != nil || string(kv.Value) != "1" {
 		t.Errorf("what was there before: %s, %v", kv.Value, err)
 	}
