@@ -192,8 +192,8 @@ func (s *connectivitySite) testWell(t *testing.T) {
 			t.Errorf("want %q in\n%s", words, text)
 		}
 	}
-	if n := strings.Count(text, "\nok "); n != 20 {
-		t.Errorf("%d legs are ok, want 20:\n%s", n, text)
+	if n := strings.Count(text, "\nok "); n != 30 {
+		t.Errorf("%d legs are ok, want 30:\n%s", n, text)
 	}
 	s.isClean(t)
 	for _, line := range []string{"packets of 1500 bytes to 192.0.2.12", "UDP 6677 to 192.0.2.12", "UDP 6677 from 192.0.2.12", "tunnels to other hosts", "other programs at interfaces"} {
@@ -223,16 +223,20 @@ func (s *connectivitySite) testFirewall(t *testing.T) {
 	if text, err := s.ctl.Output(t.Context(), "nft", "delete table bridge wall"); err != nil {
 		t.Fatal(err, text)
 	}
-	lost := []string{"icmp", "tcp", "udp", "mtu"}
+	lost := []string{"icmp", "tcp", "udp", "mtu", "icmp6", "tcp6", "udp6"}
 	said := s.failed(t, legs, append(between("h1", "h2", lost...), between("h2", "h1", lost...)...)...)
 	if want := "no answer; h2 received none of the UDP datagrams\nno rule drops it: a firewall, route or MTU between hosts. UDP 6677 from 192.0.2.11 to 192.0.2.12 has to pass: heddle status --host h1; on h1 heddle doctor --peer 192.0.2.12; "; !strings.HasPrefix(said, want) {
 		t.Errorf("got %q, want %q", said, want)
 	}
 	i := slices.IndexFunc(legs, func(l connectivity.Leg) bool { return l.Name == "udp" && l.From == s.h2.name })
+	i6 := slices.IndexFunc(legs, func(l connectivity.Leg) bool { return l.Name == "udp6" && l.From == s.h1.name })
+	if on := legs[i6]; !strings.Contains(on.Found, "received none of the UDP datagrams") || !strings.Contains(on.Next, "from 192.0.2.11 to 192.0.2.12") {
+		t.Errorf("got %+v, want that packets are lost from h1 to h2", on)
+	}
 	if back := legs[i]; !strings.Contains(back.Found, "received UDP datagrams of") || !strings.Contains(back.Next, "from 192.0.2.11 to 192.0.2.12") {
 		t.Errorf("got %+v, want that answers are lost from h1 to h2", back)
 	}
-	if blocked := legs[len(legs)-1]; blocked.Name != "blocked" || blocked.Result != connectivity.Untried {
+	if blocked := legs[len(legs)-1]; blocked.Name != "blocked6" || blocked.Result != connectivity.Untried {
 		t.Errorf("got %+v: what cannot pass is no proof of a security group", blocked)
 	}
 	s.isClean(t)
@@ -261,18 +265,24 @@ func (s *connectivitySite) testRules(t *testing.T) {
 			}
 		}
 	}
-	anyTCP := map[string]any{"security_group_id": group.ID, "direction": "ingress", "protocol": "tcp", "ethertype": "IPv4"}
-	if err := s.api.call(t.Context(), http.MethodPost, "/v2.0/security-group-rules", map[string]any{"security_group_rule": anyTCP}, nil); err != nil {
-		t.Fatal(err)
+	for _, version := range []string{"IPv4", "IPv6"} {
+		anyTCP := map[string]any{"security_group_id": group.ID, "direction": "ingress", "protocol": "tcp", "ethertype": version}
+		if err := s.api.call(t.Context(), http.MethodPost, "/v2.0/security-group-rules", map[string]any{"security_group_rule": anyTCP}, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	legs := try(t, test)
 	remove(t, test)
-	s.failed(t, legs, "udp h1>h2", "udp h2>h1", "blocked h1>h2", "blocked h2>h1")
+	var want []string
+	for _, name := range []string{"udp", "blocked", "udp6", "blocked6"} {
+		want = append(want, append(between("h1", "h2", name), between("h2", "h1", name)...)...)
+	}
+	s.failed(t, legs, want...)
 	for _, l := range legs {
-		if l.Name == "udp" && !strings.Contains(l.Found, "drops the packet: ") {
+		if strings.HasPrefix(l.Name, "udp") && !strings.Contains(l.Found, "drops the packet: ") {
 			t.Errorf("got %q, want that the host drops it and why", l.Found)
 		}
-		if l.Name == "blocked" && !strings.Contains(l.Found, "which no rule of the security group allows") {
+		if strings.HasPrefix(l.Name, "blocked") && !strings.Contains(l.Found, "which no rule of the security group allows") {
 			t.Errorf("got %q", l.Found)
 		}
 	}
@@ -342,8 +352,8 @@ func (s *connectivitySite) testDeadAgent(t *testing.T) {
 	}
 	legs = s.legs(t, 0) // with the only host that is up
 	s.failed(t, legs)
-	if last := legs[len(legs)-1]; len(legs) != 20 || last.From != s.h1.name || last.To != s.h1.name {
-		t.Errorf("got %+v, want 20 legs on h1 alone", legs)
+	if last := legs[len(legs)-1]; len(legs) != 30 || last.From != s.h1.name || last.To != s.h1.name {
+		t.Errorf("got %+v, want 30 legs on h1 alone", legs)
 	}
 	s.isClean(t)
 }

@@ -3,6 +3,7 @@ package connectivity
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"sync"
 	"time"
@@ -79,8 +80,10 @@ func (t *Test) start(ctx context.Context) ([]Leg, error) {
 	return t.each(func(e *end) []Leg {
 		leg := Leg{Name: legAgent, From: e.host.Name, Result: Passed, Found: "made a workload"}
 		began := time.Now()
-		_, err := ask(ctx, t.session, work{Port: e.port})
-		if leg.Took = time.Since(began); err != nil {
+		answer, err := ask(ctx, t.session, work{Port: e.port})
+		if leg.Took = time.Since(began); err == nil {
+			e.hasIPv6 = answer.IPv6
+		} else {
 			e.down = true
 			leg.Result, leg.Found = Failed, err.Error()
 			leg.Next = fmt.Sprintf("heddle host list; on %s: systemctl status heddle-agent, and its log", e.host.Name)
@@ -144,18 +147,40 @@ func (t *Test) tryOwn(ctx context.Context) ([]Leg, error) {
 	}), nil
 }
 
-// kinds are the probes from one workload to another.
-var kinds = []topology.ProbeKind{topology.ProbeARP, topology.ProbeICMP, topology.ProbeTCP, topology.ProbeUDP, topology.ProbeMTU, topology.ProbeBlocked}
+// pairProbe is a probe from one workload to another.
+type pairProbe struct {
+	kind topology.ProbeKind
+	ipv6 bool
+}
+
+// name returns the name of the probe's leg.
+func (p pairProbe) name() string {
+	if p.ipv6 && p.kind != topology.ProbeNDP { // there is no other one
+		return string(p.kind) + "6"
+	}
+	return string(p.kind)
+}
+
+// pairProbes are the probes from one workload to another. The way between hosts is the same for
+// both versions of IP, so that its MTU is tried once.
+var pairProbes = []pairProbe{
+	{topology.ProbeARP, false}, {topology.ProbeICMP, false}, {topology.ProbeTCP, false}, {topology.ProbeUDP, false}, {topology.ProbeMTU, false}, {topology.ProbeBlocked, false},
+	{topology.ProbeNDP, true}, {topology.ProbeICMP, true}, {topology.ProbeTCP, true}, {topology.ProbeUDP, true}, {topology.ProbeBlocked, true},
+}
+
+// addressBy returns the workload's address of a version of IP.
+func (e *end) addressBy(ipv6 bool) netip.Addr {
+	if ipv6 {
+		return e.address6
+	}
+	return e.address
+}
 
 // tryPairs tries to reach workloads from others, and finds out where what fails is lost.
 func (t *Test) tryPairs(ctx context.Context) ([]Leg, error) {
 	legs := t.each(func(e *end) (legs []Leg) {
 		for _, to := range e.targets {
-			var probes []topology.Probe
-			for _, kind := range kinds {
-				probes = append(probes, topology.Probe{Kind: kind, Target: to.address, MAC: to.mac})
-			}
-			legs = append(legs, t.probe(ctx, e, to, probes)...)
+			legs = append(legs, t.tryPair(ctx, e, to)...)
 		}
 		return legs
 	})
@@ -166,6 +191,35 @@ func (t *Test) tryPairs(ctx context.Context) ([]Leg, error) {
 		return nil
 	})
 	return t.explain(ctx, legs), nil
+}
+
+// tryPair tries to reach a workload from another one, in the order of pairProbes.
+func (t *Test) tryPair(ctx context.Context, from, to *end) []Leg {
+	probes, untried := probesBetween(from, to)
+	legs := t.probe(ctx, from, to, probes)
+	for i := range legs {
+		legs[i].Name = pairProbes[i].name()
+	}
+	return append(legs, untried...)
+}
+
+// probesBetween returns the probes from a workload to another one, and the legs that are not tried:
+// those by IPv6, which are the last of pairProbes, where one of the two has none.
+func probesBetween(from, to *end) (probes []topology.Probe, untried []Leg) {
+	without := ""
+	for _, e := range []*end{to, from} {
+		if !e.hasIPv6 && !e.down {
+			without = fmt.Sprintf("%s has no IPv6: its kernel has none, or its agent or the server is of an earlier version", e.host.Name)
+		}
+	}
+	for _, p := range pairProbes {
+		if p.ipv6 && without != "" {
+			untried = append(untried, Leg{Name: p.name(), From: from.host.Name, To: to.host.Name, Result: Untried, Found: without})
+			continue
+		}
+		probes = append(probes, topology.Probe{Kind: p.kind, Target: to.addressBy(p.ipv6), MAC: to.mac})
+	}
+	return probes, untried
 }
 
 // probe has a workload probe, alone or towards another one.

@@ -22,8 +22,10 @@ const (
 	// name and description are those of all objects of a test, by which leftovers are found.
 	name        = "heddle-connectivity"
 	description = "Temporary, of `heddle connectivity`, which removes it"
-	// addressRange is that of the temporary subnet: set aside for tests (RFC 2544).
-	addressRange = "198.18.0.0/24"
+	// addressRange and addressRange6 are those of the temporary subnets: set aside for tests (RFC
+	// 2544, RFC 5180).
+	addressRange  = "198.18.0.0/24"
+	addressRange6 = "2001:2::/64"
 )
 
 // MostHosts bounds the hosts of a test.
@@ -55,7 +57,9 @@ type end struct {
 	port     string // id
 	mac      packet.MAC
 	address  netip.Addr
+	address6 netip.Addr
 	targets  []*end         // that it tries to reach
+	hasIPv6  bool           // the workload has address6
 	received map[string]int // UDP datagrams by the sender's address; nil: unknown
 	down     bool           // nothing can be tried from or to it
 }
@@ -75,8 +79,10 @@ func Prepare(ctx context.Context, s *cloud.Session, hosts []Host) (t *Test, err 
 		return t, err
 	}
 	t.network = made.ID()
-	if _, err := t.api.Create(ctx, cloud.Subnet, map[string]any{"network_id": t.network, "ip_version": 4, "cidr": addressRange, "gateway_ip": nil, "name": name}); err != nil {
-		return t, err
+	for version, cidr := range map[int]string{4: addressRange, 6: addressRange6} {
+		if _, err := t.api.Create(ctx, cloud.Subnet, map[string]any{"network_id": t.network, "ip_version": version, "cidr": cidr, "gateway_ip": nil, "name": name}); err != nil {
+			return t, err
+		}
 	}
 	if err := t.createGroup(ctx); err != nil {
 		return t, err
@@ -109,15 +115,17 @@ func (t *Test) createGroup(ctx context.Context) error {
 		}
 	}
 	const port = topology.WorkloadOpenPort
-	for _, rule := range []map[string]any{
-		{"direction": "egress"},
-		{"direction": "ingress", "protocol": "icmp"},
-		{"direction": "ingress", "protocol": "tcp", "port_range_min": port, "port_range_max": port},
-		{"direction": "ingress", "protocol": "udp", "port_range_min": port, "port_range_max": port},
-	} {
-		rule["security_group_id"], rule["ethertype"] = t.group, "IPv4"
-		if _, err := t.api.Create(ctx, cloud.SecurityGroupRule, rule); err != nil {
-			return err
+	for ethertype, icmp := range map[string]string{"IPv4": "icmp", "IPv6": "ipv6-icmp"} {
+		for _, rule := range []map[string]any{
+			{"direction": "egress"},
+			{"direction": "ingress", "protocol": icmp},
+			{"direction": "ingress", "protocol": "tcp", "port_range_min": port, "port_range_max": port},
+			{"direction": "ingress", "protocol": "udp", "port_range_min": port, "port_range_max": port},
+		} {
+			rule["security_group_id"], rule["ethertype"] = t.group, ethertype
+			if _, err := t.api.Create(ctx, cloud.SecurityGroupRule, rule); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -138,10 +146,18 @@ func (t *Test) createEnd(ctx context.Context, h Host) (*end, error) {
 	if err := t.api.Get(ctx, cloud.Port, made.ID(), &port, "mac_address", "fixed_ips"); err != nil {
 		return nil, err
 	}
-	if len(port.FixedIPs) != 1 {
-		return nil, fmt.Errorf("port %s has %d addresses, want one", made.ID(), len(port.FixedIPs))
+	e := &end{host: h, port: made.ID(), mac: port.MAC, down: !h.Alive}
+	for _, f := range port.FixedIPs {
+		if f.Address.Is4() {
+			e.address = f.Address
+		} else {
+			e.address6 = f.Address
+		}
 	}
-	return &end{host: h, port: made.ID(), mac: port.MAC, address: port.FixedIPs[0].Address, down: !h.Alive}, nil
+	if len(port.FixedIPs) != 2 || !e.address.IsValid() || !e.address6.IsValid() {
+		return nil, fmt.Errorf("port %s has the addresses %v, want one of each version of IP", made.ID(), port.FixedIPs)
+	}
+	return e, nil
 }
 
 // pair has each workload and the next one try to reach each other, in a ring.

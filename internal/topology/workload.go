@@ -23,8 +23,9 @@ type WorkloadRequest struct {
 	PortID    string       `json:"portId"`
 	Interface string       `json:"interface"` // of the port on the host
 	MAC       packet.MAC   `json:"mac"`
-	Address   netip.Prefix `json:"address"` // IPv4, with the length of its subnet
-	MTU       int          `json:"mtu"`     // of the network, bytes
+	Address   netip.Prefix `json:"address"`           // IPv4, with the length of its subnet
+	Address6  netip.Prefix `json:"address6,omitzero"` // IPv6 likewise, if the port has one
+	MTU       int          `json:"mtu"`               // of the network, bytes
 	Remove    bool         `json:"remove,omitempty"`
 	Probes    []Probe      `json:"probes,omitempty"`
 }
@@ -36,6 +37,7 @@ const (
 	ProbeDHCP     ProbeKind = "dhcp"     // a lease of the workload's address and MTU
 	ProbeMetadata ProbeKind = "metadata" // an answer of 169.254.169.254
 	ProbeARP      ProbeKind = "arp"      // the target's MAC address
+	ProbeNDP      ProbeKind = "ndp"      // likewise, by IPv6
 	ProbeICMP     ProbeKind = "icmp"     // an answer to a small echo
 	ProbeMTU      ProbeKind = "mtu"      // an answer to the largest packet, and that a larger one is refused
 	ProbeTCP      ProbeKind = "tcp"      // a connection to the open port
@@ -43,7 +45,8 @@ const (
 	ProbeBlocked  ProbeKind = "blocked"  // that no connection is possible to the closed port
 )
 
-// Probe is one thing to try. Those with a target try to reach another workload.
+// Probe is one thing to try. Those with a target try to reach another workload, by the version of
+// IP of its address.
 type Probe struct {
 	Kind   ProbeKind  `json:"kind"`
 	Target netip.Addr `json:"target,omitzero"`

@@ -67,15 +67,22 @@ func newWorkloadRequest(snap *records.Snap, port *neutron.Port, req *workloadReq
 	if err != nil {
 		return nil, err
 	}
+	work := &topology.WorkloadRequest{PortID: port.ID, Interface: port.InterfaceName, MAC: port.MACAddress, MTU: network.MTU, Remove: req.Remove, Probes: req.Probes}
 	for _, f := range port.FixedIPs {
 		subnet, err := schema.Subnets.Get(snap, f.SubnetID)
 		if err != nil {
 			return nil, err
 		}
-		if f.IPAddress.Is4() {
-			return &topology.WorkloadRequest{PortID: port.ID, Interface: port.InterfaceName, MAC: port.MACAddress,
-				Address: netip.PrefixFrom(f.IPAddress, subnet.CIDR.Bits()), MTU: network.MTU, Remove: req.Remove, Probes: req.Probes}, nil
+		of := &work.Address
+		if f.IPAddress.Is6() {
+			of = &work.Address6
+		}
+		if !of.IsValid() {
+			*of = netip.PrefixFrom(f.IPAddress, subnet.CIDR.Bits())
 		}
 	}
-	return nil, api.Errorf(http.StatusConflict, "port %s has no IPv4 address", port.ID)
+	if !work.Address.IsValid() {
+		return nil, api.Errorf(http.StatusConflict, "port %s has no IPv4 address", port.ID)
+	}
+	return work, nil
 }

@@ -31,10 +31,11 @@ func (w *world) addWorkloads(t *testing.T) {
 	mac := func(last byte) packet.MAC { return packet.MAC{0xfa, 0x16, 0x3e, 0, 1, last} }
 	w.update(t, func(tx *records.Tx) error {
 		subnet := &neutron.Subnet{Standard: neutron.Standard{ID: "subnet"}, NetworkID: network, CIDR: netip.MustParsePrefix("198.18.0.0/24")}
-		errs := []error{schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}), schema.Subnets.Put(tx, subnet),
+		subnet6 := &neutron.Subnet{Standard: neutron.Standard{ID: "subnet6"}, NetworkID: network, CIDR: netip.MustParsePrefix("2001:2::/64")}
+		errs := []error{schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}), schema.Subnets.Put(tx, subnet), schema.Subnets.Put(tx, subnet6),
 			schema.HostStates.Put(tx, &topology.HostState{HostID: host, Version: "v0.0.9"})}
 		for i, p := range []neutron.Port{
-			{Standard: neutron.Standard{ID: workloadPort}, BoundHostID: host, InterfaceName: "tap11111111-00", FixedIPs: []neutron.FixedIP{{SubnetID: "subnet", IPAddress: netip.MustParseAddr("198.18.0.7")}}},
+			{Standard: neutron.Standard{ID: workloadPort}, BoundHostID: host, InterfaceName: "tap11111111-00", FixedIPs: []neutron.FixedIP{{SubnetID: "subnet", IPAddress: netip.MustParseAddr("198.18.0.7")}, {SubnetID: "subnet6", IPAddress: netip.MustParseAddr("2001:2::7")}}},
 			{Standard: neutron.Standard{ID: barePort}, BoundHostID: host},
 			{Standard: neutron.Standard{ID: homelessPort}, FixedIPs: []neutron.FixedIP{{SubnetID: "subnet", IPAddress: netip.MustParseAddr("198.18.0.8")}}},
 		} {
@@ -79,7 +80,7 @@ func TestWorkload(t *testing.T) {
 		t.Errorf("got %d %s", status, body)
 	}
 	r := (<-asked).Workload
-	if r == nil || r.Address.String() != "198.18.0.7/24" || r.Interface != "tap11111111-00" || r.MAC.String() != "fa:16:3e:00:01:00" || len(r.Probes) != 1 || r.Remove {
+	if r == nil || r.Address.String() != "198.18.0.7/24" || r.Address6.String() != "2001:2::7/64" || r.Interface != "tap11111111-00" || r.MAC.String() != "fa:16:3e:00:01:00" || len(r.Probes) != 1 || r.Remove {
 		t.Errorf("the agent was asked for %+v", r)
 	}
 }

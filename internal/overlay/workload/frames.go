@@ -79,15 +79,33 @@ func (w *workload) probeARP(ctx context.Context, p *topology.Probe) (string, err
 	return p.MAC.String(), err
 }
 
+// probeNDP asks for the MAC address of a target by IPv6.
+func (w *workload) probeNDP(ctx context.Context, p *topology.Probe) (string, error) {
+	group := packet.SolicitedNode(p.Target)
+	question := packet.NeighborSolicit(packet.MulticastMAC(group), w.MAC, w.Address6.Addr(), group, p.Target)
+	err := w.exchange(ctx, question, func(f *packet.Frame, _ []byte) (bool, error) {
+		ip, mac, ok := f.Binding()
+		if !ok || f.TpSrc != uint16(packet.ICMPv6NeighborAdvert) || ip != p.Target {
+			return false, nil
+		}
+		if mac != p.MAC {
+			return false, fmt.Errorf("%s answers, which is not the port's address %s", mac, p.MAC)
+		}
+		return true, nil
+	})
+	return p.MAC.String(), err
+}
+
 // Bytes of the headers of an echo.
 const (
 	ipHeader   = 20
+	ip6Header  = 40
 	echoHeader = 8
 )
 
 // probeICMP pings a target with a small packet.
 func (w *workload) probeICMP(ctx context.Context, p *topology.Probe) (string, error) {
-	return "answered", w.ping(ctx, p, ipHeader+echoHeader)
+	return "answered", w.ping(ctx, p, ip6Header+echoHeader)
 }
 
 // probeMTU pings a target with the largest packet, and finds that one byte more is refused.
@@ -112,27 +130,46 @@ func cmpErr(err error) error {
 // ping sends an echo of a size, in bytes with the IP header, that must not be fragmented.
 func (w *workload) ping(ctx context.Context, p *topology.Probe, size int) error {
 	id := uint16(rand.Uint32())
-	frame := packet.Ethernet{Dst: p.MAC, Src: w.MAC, Type: packet.TypeIPv4}.Append(nil)
-	frame = packet.IPv4{TTL: 64, Proto: packet.ProtoICMP, ID: id, DontFragment: true, Src: w.Address.Addr(), Dst: p.Target}.Append(frame, size-ipHeader)
-	frame = packet.ICMP{Type: echoRequest, Rest: packet.EchoRest(id, 1)}.Append(frame, make([]byte, size-ipHeader-echoHeader))
-	return w.exchange(ctx, frame, func(f *packet.Frame, b []byte) (bool, error) {
+	return w.exchange(ctx, w.echo(p, id, size), func(f *packet.Frame, b []byte) (bool, error) {
 		switch {
-		case f.Proto != packet.ProtoICMP || f.L4 == 0:
+		case f.Proto != packet.ProtoICMP && f.Proto != packet.ProtoICMPv6 || f.L4 == 0:
 			return false, nil
-		case f.IsICMPError() && f.Quote.Dst == p.Target && f.TpSrc == unreachable && f.TpDst == fragmentationNeeded:
+		case f.IsICMPError() && f.Quote.Dst == p.Target && isTooBig(f):
 			return false, fmt.Errorf("%s says that at most %d bytes pass", f.SrcIP, binary.BigEndian.Uint16(b[f.L4+6:]))
 		}
-		return f.TpSrc == echoReply && f.SrcIP == p.Target && f.Echo && f.EchoID == id, nil
+		return isEchoReply(f) && f.SrcIP == p.Target && f.EchoID == id, nil
 	})
 }
 
-// Types and codes of ICMP (RFC 792).
-const (
-	echoReply           = 0
-	unreachable         = 3
-	fragmentationNeeded = 4
-	echoRequest         = 8
-)
+// echo returns a frame with an echo request of a size.
+func (w *workload) echo(p *topology.Probe, id uint16, size int) []byte {
+	rest := packet.EchoRest(id, 1)
+	if p.Target.Is6() {
+		frame := packet.Ethernet{Dst: p.MAC, Src: w.MAC, Type: packet.TypeIPv6}.Append(nil)
+		frame = packet.IPv6{HopLimit: 64, Next: packet.ProtoICMPv6, Src: w.Address6.Addr(), Dst: p.Target}.Append(frame, size-ip6Header)
+		return packet.ICMP{Type: packet.ICMPv6EchoRequest, Rest: rest}.AppendV6(frame, w.Address6.Addr(), p.Target, make([]byte, size-ip6Header-echoHeader))
+	}
+	frame := packet.Ethernet{Dst: p.MAC, Src: w.MAC, Type: packet.TypeIPv4}.Append(nil)
+	frame = packet.IPv4{TTL: 64, Proto: packet.ProtoICMP, ID: id, DontFragment: true, Src: w.Address.Addr(), Dst: p.Target}.Append(frame, size-ipHeader)
+	return packet.ICMP{Type: packet.ICMPEchoRequest, Rest: rest}.Append(frame, make([]byte, size-ipHeader-echoHeader))
+}
+
+// isTooBig reports whether an ICMP error says that a packet was too large. The MTU is in the last
+// two bytes of the first eight, also by IPv6, where no MTU of ours has more.
+func isTooBig(f *packet.Frame) bool {
+	if f.Proto == packet.ProtoICMPv6 {
+		return f.TpSrc == uint16(packet.ICMPv6PacketTooBig)
+	}
+	return f.TpSrc == uint16(packet.ICMPUnreachable) && f.TpDst == uint16(packet.ICMPFragNeeded)
+}
+
+func isEchoReply(f *packet.Frame) bool {
+	reply := packet.ICMPEchoReply
+	if f.Proto == packet.ProtoICMPv6 {
+		reply = packet.ICMPv6EchoReply
+	}
+	return f.Echo && f.TpSrc == uint16(reply)
+}
 
 // probeDHCP gets a lease, which has to be of the port's address and its network's MTU.
 func (w *workload) probeDHCP(ctx context.Context) (string, error) {

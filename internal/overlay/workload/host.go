@@ -101,7 +101,7 @@ func (h *Host) handle(ctx context.Context, r *topology.WorkloadRequest) *flow.Wo
 		return &flow.WorkloadAnswer{Error: err.Error()}
 	}
 	defer h.release(w)
-	return &flow.WorkloadAnswer{Results: w.probeAll(ctx, r.Probes), Received: w.services.received()}
+	return &flow.WorkloadAnswer{Results: w.probeAll(ctx, r.Probes), Received: w.services.received(), IPv6: w.hasIPv6}
 }
 
 // interfaces that workloads may have: no others of the host.
@@ -114,6 +114,8 @@ func check(r *topology.WorkloadRequest) error {
 		return fmt.Errorf("workload with the port %q and interface %q: want an id, and tap with 11 characters of it", r.PortID, r.Interface)
 	case !r.Address.Addr().Is4() || r.MAC.IsZero() || r.MAC.IsMulticast():
 		return fmt.Errorf("workload of port %s with the addresses %s and %s: want one of IPv4 and a MAC address", r.PortID, r.Address, r.MAC)
+	case r.Address6.IsValid() && !r.Address6.Addr().Is6():
+		return fmt.Errorf("workload of port %s with the address %s: want one of IPv6", r.PortID, r.Address6)
 	case r.MTU < leastMTU || r.MTU > mostMTU:
 		return fmt.Errorf("workload of port %s with MTU %d: want %d to %d", r.PortID, r.MTU, leastMTU, mostMTU)
 	case len(r.Probes) > mostProbes:

@@ -50,16 +50,21 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// request is of a workload with the address 198.18.0.NUMBER.
+// request is of a workload with the addresses 198.18.0.NUMBER and 2001:2::NUMBER.
 func request(number byte, probes ...topology.Probe) *topology.WorkloadRequest {
 	digit := string('0' + rune(number))
 	return &topology.WorkloadRequest{PortID: "port-" + digit, Interface: "tap0000000000" + digit, MAC: packet.MAC{0xfa, 0x16, 0x3e, 0, 0, number},
-		Address: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, number}), 24), MTU: 1450, Probes: probes}
+		Address: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, number}), 24), Address6: netip.MustParsePrefix("2001:2::" + digit + "/64"), MTU: 1450, Probes: probes}
 }
 
 // probe is of another workload.
 func probe(kind topology.ProbeKind, of *topology.WorkloadRequest) topology.Probe {
 	return topology.Probe{Kind: kind, Target: of.Address.Addr(), MAC: of.MAC}
+}
+
+// probe6 is of another workload by IPv6.
+func probe6(kind topology.ProbeKind, of *topology.WorkloadRequest) topology.Probe {
+	return topology.Probe{Kind: kind, Target: of.Address6.Addr(), MAC: of.MAC}
 }
 
 // ask submits a request and waits for the answer.
@@ -94,6 +99,8 @@ func TestProbes(t *testing.T) {
 	l.join(t, two)
 	foreign := probe(topology.ProbeARP, two)
 	foreign.MAC[5]++
+	foreign6 := probe6(topology.ProbeNDP, two)
+	foreign6.MAC[5]++
 	cases := []struct {
 		probe  topology.Probe
 		passed bool
@@ -105,6 +112,13 @@ func TestProbes(t *testing.T) {
 		{probe(topology.ProbeTCP, two), true, "connected"},
 		{probe(topology.ProbeUDP, two), true, "answered"},
 		{foreign, false, "fa:16:3e:00:00:02 answers, which is not the port's address fa:16:3e:00:00:03"},
+		{probe6(topology.ProbeNDP, two), true, "fa:16:3e:00:00:02"},
+		{probe6(topology.ProbeICMP, two), true, "answered"},
+		{probe6(topology.ProbeMTU, two), true, "1450 bytes pass, 1451 are refused"},
+		{probe6(topology.ProbeTCP, two), true, "connected"},
+		{probe6(topology.ProbeUDP, two), true, "answered"},
+		{foreign6, false, "fa:16:3e:00:00:02 answers, which is not the port's address fa:16:3e:00:00:03"},
+		{probe6(topology.ProbeBlocked, two), false, "a connection to TCP port 7682 is possible, which no rule of the security group allows"},
 		{probe(topology.ProbeBlocked, two), false, "a connection to TCP port 7682 is possible, which no rule of the security group allows"},
 		{topology.Probe{Kind: topology.ProbeDHCP}, false, "no answer"},
 		{topology.Probe{Kind: topology.ProbeMetadata}, false, "no route to host"},
@@ -124,8 +138,11 @@ func TestProbes(t *testing.T) {
 			t.Errorf("%s: got %+v, want %t, %q", c.probe.Kind, got, c.passed, c.found)
 		}
 	}
-	if received := l.ask(t, two).Received; received[one.Address.Addr().String()] < 1 || len(received) != 1 {
-		t.Errorf("the target received %v, want datagrams of %s alone", received, one.Address.Addr())
+	if received := l.ask(t, two).Received; received["198.18.0.1"] < 1 || received["2001:2::1"] < 1 || len(received) != 2 {
+		t.Errorf("the target received %v, want datagrams of the addresses of %s alone", received, one.PortID)
+	}
+	if !answer.IPv6 {
+		t.Error("the answer does not say that the workload has its IPv6 address")
 	}
 
 	l.ns.MustIP(t, "link set "+two.Interface+" nomaster")
@@ -134,6 +151,17 @@ func TestProbes(t *testing.T) {
 		if got := lost.Results[i]; got.Detail != want {
 			t.Errorf("without a way: got %+v, want %q", got, want)
 		}
+	}
+}
+
+// TestWithoutIPv6: a workload of a port without an IPv6 address says so, and tries nothing by IPv6.
+func TestWithoutIPv6(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	r := request(1, probe6(topology.ProbeTCP, request(2)))
+	r.Address6 = netip.Prefix{}
+	if a := l.ask(t, r); a.Error != "" || a.IPv6 || a.Results[0].Passed || a.Results[0].Detail != "this workload has no IPv6 address" {
+		t.Errorf("got %+v", a)
 	}
 }
 
@@ -178,6 +206,7 @@ func TestRefusals(t *testing.T) {
 		`interface "eth0": want an id, and tap with 11 characters`: func(r *topology.WorkloadRequest) { r.Interface = "eth0" },
 		`the port "" and interface`:                                func(r *topology.WorkloadRequest) { r.PortID = "" },
 		"the addresses 2001:db8::1/64 and":                         func(r *topology.WorkloadRequest) { r.Address = netip.MustParsePrefix("2001:db8::1/64") },
+		"the address 192.0.2.1/24: want one of IPv6":               func(r *topology.WorkloadRequest) { r.Address6 = netip.MustParsePrefix("192.0.2.1/24") },
 		"and ff:ff:ff:ff:ff:ff: want one of IPv4":                  func(r *topology.WorkloadRequest) { r.MAC = packet.Broadcast },
 		"with MTU 100: want 576 to 65535":                          func(r *topology.WorkloadRequest) { r.MTU = 100 },
 		"33 probes at once, at most 32":                            func(r *topology.WorkloadRequest) { r.Probes = make([]topology.Probe, mostProbes+1) },

@@ -30,7 +30,7 @@ const (
 func (w *workload) probeTCP(ctx context.Context, p *topology.Probe) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tries*tryTime)
 	defer cancel()
-	c, err := w.dial(ctx, "tcp4", netip.AddrPortFrom(p.Target, topology.WorkloadOpenPort).String())
+	c, err := w.dial(ctx, "tcp", netip.AddrPortFrom(p.Target, topology.WorkloadOpenPort).String())
 	if err != nil {
 		return "", describe(err)
 	}
@@ -57,7 +57,7 @@ func readGreeting(c net.Conn) (string, error) {
 func (w *workload) probeBlocked(ctx context.Context, p *topology.Probe) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, blockedTime)
 	defer cancel()
-	c, err := w.dial(ctx, "tcp4", netip.AddrPortFrom(p.Target, topology.WorkloadClosedPort).String())
+	c, err := w.dial(ctx, "tcp", netip.AddrPortFrom(p.Target, topology.WorkloadClosedPort).String())
 	if err == nil {
 		c.Close()
 		return "", fmt.Errorf("a connection to TCP port %d is possible, which no rule of the security group allows", topology.WorkloadClosedPort)
@@ -71,7 +71,7 @@ func (w *workload) probeBlocked(ctx context.Context, p *topology.Probe) (string,
 
 // probeUDP has a target send a datagram back.
 func (w *workload) probeUDP(ctx context.Context, p *topology.Probe) (string, error) {
-	c, err := w.dial(ctx, "udp4", netip.AddrPortFrom(p.Target, topology.WorkloadOpenPort).String())
+	c, err := w.dial(ctx, "udp", netip.AddrPortFrom(p.Target, topology.WorkloadOpenPort).String())
 	if err != nil {
 		return "", describe(err)
 	}

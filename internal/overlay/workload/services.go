@@ -24,19 +24,19 @@ type services struct {
 // mostSenders bounds the senders that are counted.
 const mostSenders = 256
 
-// serve starts the services of a workload.
+// serve starts the services of a workload, by IPv4 and, where the kernel has it, IPv6.
 func serve(ns *hostnet.Namespace) (*services, error) {
 	s := &services{senders: map[netip.Addr]int{}}
 	err := ns.Do(func() error {
 		for _, port := range []int{topology.WorkloadOpenPort, topology.WorkloadClosedPort} {
-			l, err := net.ListenTCP("tcp4", &net.TCPAddr{Port: port})
+			l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
 			if err != nil {
 				return err
 			}
 			s.closers = append(s.closers, l)
 			s.running.Go(func() { s.accept(l) })
 		}
-		c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: topology.WorkloadOpenPort})
+		c, err := net.ListenUDP("udp", &net.UDPAddr{Port: topology.WorkloadOpenPort})
 		if err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ type workload struct {
 	net                      *hostnet.Linux // of the namespace
 	link                     hostnet.Link   // inner
 	services                 *services
+	hasIPv6                  bool // it has Address6
 
 	users   int       // requests in work
 	used    time.Time // by the last request
@@ -74,7 +75,29 @@ func (w *workload) connect(host *hostnet.Linux) (err error) {
 	if w.link, err = w.net.Link(inner); err != nil {
 		return err
 	}
+	if err := w.addIPv6(); err != nil {
+		return err
+	}
 	return w.net.SetRoute(hostnet.Route{Dst: netip.PrefixFrom(metadata, metadata.BitLen()), Link: inner})
+}
+
+// addIPv6 adds the IPv6 address, if there is one and the kernel has IPv6.
+func (w *workload) addIPv6() error {
+	if !w.Address6.IsValid() {
+		return nil
+	}
+	const conf = "ipv6/conf/" + inner + "/"
+	switch err := w.net.Set(hostnet.Setting{Name: conf + "disable_ipv6", Value: "0"}, hostnet.Setting{Name: conf + "accept_ra", Value: "0"}); {
+	case errors.Is(err, hostnet.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := w.net.AddAddress(inner, w.Address6); err != nil {
+		return err
+	}
+	w.hasIPv6 = true
+	return nil
 }
 
 // close ends what runs in the namespace, and with it the namespace.
@@ -109,6 +132,9 @@ func (w *workload) probeAll(ctx context.Context, probes []topology.Probe) []flow
 
 // probe makes a probe, and returns what it has found in words.
 func (w *workload) probe(ctx context.Context, p *topology.Probe) (detail string, err error) {
+	if p.Target.Is6() && !w.hasIPv6 {
+		return "", errors.New("this workload has no IPv6 address")
+	}
 	switch p.Kind {
 	case topology.ProbeDHCP:
 		return w.probeDHCP(ctx)
@@ -116,6 +142,8 @@ func (w *workload) probe(ctx context.Context, p *topology.Probe) (detail string,
 		return w.probeMetadata(ctx)
 	case topology.ProbeARP:
 		return w.probeARP(ctx, p)
+	case topology.ProbeNDP:
+		return w.probeNDP(ctx, p)
 	case topology.ProbeICMP:
 		return w.probeICMP(ctx, p)
 	case topology.ProbeMTU:

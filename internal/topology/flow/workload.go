@@ -8,7 +8,10 @@ type WorkloadAnswer struct {
 	// Received counts the UDP datagrams that the workload has received so far, by the
 	// sender's address.
 	Received map[string]int `json:"received"`
-	Error    string         `json:"error,omitempty"` // why there is no workload, in words
+	// IPv6 reports that the workload has the IPv6 address that was asked for. It has none on a host
+	// whose kernel has no IPv6, and of agents of earlier versions.
+	IPv6  bool   `json:"ipv6,omitempty"`
+	Error string `json:"error,omitempty"` // why there is no workload, in words
 }
 
 // ProbeResult is the result of a probe.
