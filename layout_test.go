@@ -95,12 +95,14 @@ var may = map[string][]string{
 	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
 	// Octavia's clients have an API of their own over the operations of Neutron's LBaaS.
 	"internal/api/octaviav2": join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
+	// Answers of the operators' API are words of servers and of the command line.
+	"internal/api/operator": {"internal/topology/flow"},
 	// Hosts and servers join by tokens of one form.
 	"internal/api/jointoken": {"internal/api"},
-	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/store/schema"}),
+	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/api/jointoken", "internal/store/schema"}),
 	"internal/api/authority": join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/store/schema"}),
 	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/store/schema"}),
-	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
+	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
 	"internal/monitoring":    {},
 	// heddle plug works on a host, with the rights that any program of an administrator can have.
@@ -110,7 +112,7 @@ var may = map[string][]string{
 	"internal/cni":     {"internal/cloud", "internal/hostnet", "internal/plug", "internal/strictjson"},
 	// heddle connectivity is a client of the APIs; its words are those of probes.
 	"internal/connectivity": join(words, []string{"internal/cloud"}),
-	"internal/cli": {"internal/admin", "internal/sourceline", "internal/connectivity", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
+	"internal/cli": {"internal/admin", "internal/api/operator", "internal/sourceline", "internal/connectivity", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"heddle/internal/api/hosts"
+	"heddle/internal/api/operator"
 	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
@@ -85,15 +86,15 @@ func (s *site) token(t testing.TB, name ...string) string {
 // alive reports whether the server lists the host as up.
 func (s *site) alive(t *testing.T, h *host) (listed, up bool) {
 	t.Helper()
-	var all []struct {
-		Name  string `json:"name"`
-		Alive bool   `json:"alive"`
-	}
+	var all []operator.Host
 	if err := json.Unmarshal([]byte(succeed(t, s.ctl, "host", "list", "-o", "json", "--data", s.data)), &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, one := range all {
 		if one.Name == h.name {
+			if one.Alive != (one.StartedAt != nil && one.MTU > 0) {
+				t.Errorf("host list -o json says %+v, want the start and the MTU of a host that is up", one)
+			}
 			return true, one.Alive
 		}
 	}

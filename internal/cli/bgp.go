@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 )
@@ -19,33 +20,6 @@ func bgpCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "bgp", Short: "Show the BGP sessions of routers"}
 	cmd.AddCommand(bgpShowCommand(cloudFlags(cmd)))
 	return cmd
-}
-
-// bgpRouterView is a router that speaks BGP, as the operators' API returns it.
-type bgpRouterView struct {
-	ID         string        `json:"id"`
-	Name       string        `json:"name"`
-	AS         uint32        `json:"as"`
-	Identifier string        `json:"identifier,omitempty"`
-	Host       string        `json:"host,omitempty"`
-	Status     string        `json:"status"`
-	Message    string        `json:"message,omitempty"`
-	Announced  []string      `json:"announced"`
-	Learned    int           `json:"learned"`
-	Peers      []bgpPeerView `json:"peers"`
-}
-
-type bgpPeerView struct {
-	ID         string    `json:"id"`
-	Name       string    `json:"name"`
-	Address    string    `json:"address"`
-	AS         uint32    `json:"as"`
-	State      string    `json:"state"`
-	Since      time.Time `json:"since,omitzero"`
-	Received   int       `json:"received"`
-	Refused    int       `json:"refused"`
-	Advertised int       `json:"advertised"`
-	LastError  string    `json:"last_error,omitempty"`
 }
 
 func bgpShowCommand(cloud *cloud.Config) *cobra.Command {
@@ -59,12 +33,12 @@ func bgpShowCommand(cloud *cloud.Config) *cobra.Command {
 	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var answer struct {
-			Routers []bgpRouterView `json:"routers"`
+			Routers []operator.BGPRouter `json:"routers"`
 		}
 		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/bgp", nil, &answer); err != nil {
 			return err
 		}
-		shown := []bgpRouterView{}
+		shown := []operator.BGPRouter{}
 		for _, r := range answer.Routers {
 			if len(args) == 0 || args[0] == r.ID || args[0] == r.Name {
 				shown = append(shown, r)
@@ -78,13 +52,13 @@ func bgpShowCommand(cloud *cloud.Config) *cobra.Command {
 	return cmd
 }
 
-func printBGP(w io.Writer, format string, routers []bgpRouterView, now time.Time) error {
+func printBGP(w io.Writer, format string, routers []operator.BGPRouter, now time.Time) error {
 	header := []string{"ROUTER", "AS", "HOST", "SPEAKER", "PEER", "PEER AS", "STATE", "UP", "RECEIVED", "REFUSED", "ADVERTISED", "NOTE"}
 	return command.PrintTable(w, format, routers, header, bgpRows(routers, now))
 }
 
 // bgpRows returns a row for each session, and one for a router without any.
-func bgpRows(routers []bgpRouterView, now time.Time) (rows [][]string) {
+func bgpRows(routers []operator.BGPRouter, now time.Time) (rows [][]string) {
 	for _, r := range routers {
 		head := []string{cmp.Or(r.Name, r.ID), fmt.Sprint(r.AS), cmp.Or(r.Host, "-"), r.Status}
 		for _, p := range r.Peers {
@@ -92,7 +66,7 @@ func bgpRows(routers []bgpRouterView, now time.Time) (rows [][]string) {
 			if p.State == "ESTABLISHED" {
 				up = now.Sub(p.Since).Truncate(time.Second).String()
 			}
-			rows = append(rows, append(head[:len(head):len(head)], p.Address, fmt.Sprint(p.AS), strings.ToLower(p.State), up,
+			rows = append(rows, append(head[:len(head):len(head)], p.Address.String(), fmt.Sprint(p.AS), strings.ToLower(p.State), up,
 				fmt.Sprint(p.Received), fmt.Sprint(p.Refused), fmt.Sprint(p.Advertised), cmp.Or(r.Message, p.LastError)))
 		}
 		if len(r.Peers) == 0 {

@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 )
@@ -31,25 +31,12 @@ func callOperator(cmd *cobra.Command, cloud *cloud.Config, method, path string, 
 	return s.Operator(cmd.Context(), method, path, body, answer)
 }
 
-// hostView is a host as the operators' API returns it.
-type hostView struct {
-	ID       string    `json:"id"`
-	Name     string    `json:"name"`
-	Alive    bool      `json:"alive"`
-	TunnelIP string    `json:"tunnel_ip"`
-	Version  string    `json:"version"`
-	Roles    []string  `json:"roles"`
-	Ports    int       `json:"ports"`
-	JoinedAt time.Time `json:"joined_at"`
-	CutOff   string    `json:"cut_off"`
-}
-
 func hostListCommand(cloud *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List hosts", Args: cobra.NoArgs}
 	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer struct {
-			Hosts []hostView `json:"hosts"`
+			Hosts []operator.Host `json:"hosts"`
 		}
 		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
 			return err
@@ -59,7 +46,7 @@ func hostListCommand(cloud *cloud.Config) *cobra.Command {
 	return cmd
 }
 
-func printHosts(w io.Writer, format string, hosts []hostView) error {
+func printHosts(w io.Writer, format string, hosts []operator.Host) error {
 	var rows [][]string
 	for _, h := range hosts {
 		state := "down"

@@ -9,25 +9,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 	"heddle/internal/terminal"
 	"heddle/internal/topology/flow"
 )
 
-// trafficView is the traffic of one host, as the operators' API returns it.
-type trafficView struct {
-	Host     string              `json:"host"`
-	Tunnels  []flow.TunnelReport `json:"tunnels"`
-	Networks []struct {
-		Name string `json:"name"`
-		flow.NetworkReport
-	} `json:"networks"`
-}
-
 // showTraffic prints the tunnels and networks of a host.
 func showTraffic(cmd *cobra.Command, cloud *cloud.Config, host, format string) error {
-	var v trafficView
+	var v operator.Traffic
 	if err := callOperator(cmd, cloud, http.MethodGet, "/v1/traffic?host="+url.QueryEscape(host), nil, &v); err != nil {
 		return err
 	}
@@ -37,7 +28,7 @@ func showTraffic(cmd *cobra.Command, cloud *cloud.Config, host, format string) e
 	return printTraffic(cmd.OutOrStdout(), v)
 }
 
-func printTraffic(w io.Writer, v trafficView) error {
+func printTraffic(w io.Writer, v operator.Traffic) error {
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "TUNNEL\tADDRESS\tFROM THERE\tPACKETS\tBYTES\tTO THERE\tPACKETS\tBYTES")
 	for _, t := range v.Tunnels {

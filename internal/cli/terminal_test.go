@@ -12,6 +12,7 @@ import (
 	"heddle/calico/client"
 	"heddle/calico/ipam"
 	"heddle/calico/legacy"
+	"heddle/internal/api/operator"
 	"heddle/internal/topology/flow"
 )
 
@@ -33,12 +34,12 @@ func TestHostileNames(t *testing.T) {
 		lines int
 	}{
 		"host list": {func(w io.Writer) error {
-			return printHosts(w, "text", []hostView{{ID: "1", Name: hostile, Version: hostile, CutOff: hostile, Roles: []string{hostile}, TunnelIP: hostile}})
+			return printHosts(w, "text", []operator.Host{{ID: "1", Name: hostile, Version: hostile, CutOff: hostile, Roles: []string{hostile}, TunnelIP: hostile}})
 		}, 2},
 		"bgp show": {func(w io.Writer) error {
-			return printBGP(w, "text", []bgpRouterView{
+			return printBGP(w, "text", []operator.BGPRouter{
 				{Name: hostile, Host: hostile, Status: hostile, Message: hostile},
-				{Name: hostile, Peers: []bgpPeerView{{Address: hostile, State: hostile, LastError: hostile}}}}, now)
+				{Name: hostile, Peers: []operator.BGPPeer{{State: hostile, LastError: hostile}}}}, now)
 		}, 3},
 		"trace": {func(w io.Writer) error {
 			printTrace(w, &flow.TraceAnswer{LiveState: true, Verdict: hostile, Reason: hostile,

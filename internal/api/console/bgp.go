@@ -5,41 +5,13 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
-
-// bgpRouter is a router that speaks BGP, as clients see it.
-type bgpRouter struct {
-	ID         string         `json:"id"`
-	Name       string         `json:"name"`
-	AS         uint32         `json:"as"`
-	Host       string         `json:"host,omitempty"`    // name of the one that runs the speaker
-	Status     string         `json:"status"`            // of the speaker: RUNNING, …; DOWN without a host
-	Message    string         `json:"message,omitempty"` // what is wrong
-	Announced  []netip.Prefix `json:"announced"`
-	Learned    int            `json:"learned"` // destinations in use
-	Identifier netip.Addr     `json:"identifier,omitzero"`
-	Peers      []bgpPeer      `json:"peers"`
-}
-
-// bgpPeer is a router's session with a peer.
-type bgpPeer struct {
-	ID         string     `json:"id"`
-	Name       string     `json:"name"`
-	Address    netip.Addr `json:"address"`
-	AS         uint32     `json:"as"`
-	State      string     `json:"state"`
-	Since      time.Time  `json:"since,omitzero"`
-	Received   int        `json:"received"`
-	Refused    int        `json:"refused"`
-	Advertised int        `json:"advertised"`
-	LastError  string     `json:"last_error,omitempty"`
-}
 
 // noSpeakerHost says why a router's speaker runs nowhere.
 const noSpeakerHost = "no host runs the speaker: it needs a live one that has an uplink of the router, if the router has any"
@@ -54,8 +26,8 @@ func (c *console) bgp(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func bgpRouters(r records.Reader) []bgpRouter {
-	routers := []bgpRouter{}
+func bgpRouters(r records.Reader) []operator.BGPRouter {
+	routers := []operator.BGPRouter{}
 	for b := range schema.Bundles.All(r) {
 		if b.Owner.Kind == topology.RouterBGPOwner {
 			for i := range b.Bundle.BgpSpeakers {
@@ -63,12 +35,12 @@ func bgpRouters(r records.Reader) []bgpRouter {
 			}
 		}
 	}
-	slices.SortFunc(routers, func(a, b bgpRouter) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(routers, func(a, b operator.BGPRouter) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return routers
 }
 
-func bgpRouterOf(r records.Reader, s *topology.BgpSpeaker, peers []topology.BgpPeer) bgpRouter {
-	x := bgpRouter{ID: s.RouterID, AS: s.ASNumber, Identifier: s.Identifier, Announced: s.Announced, Status: "DOWN", Message: noSpeakerHost}
+func bgpRouterOf(r records.Reader, s *topology.BgpSpeaker, peers []topology.BgpPeer) operator.BGPRouter {
+	x := operator.BGPRouter{ID: s.RouterID, AS: s.ASNumber, Identifier: s.Identifier, Announced: s.Announced, Status: "DOWN", Message: noSpeakerHost}
 	if router, ok := schema.Routers.Peek(r, s.RouterID); ok {
 		x.Name = router.Name
 	}
@@ -96,7 +68,7 @@ func bgpRouterOf(r records.Reader, s *topology.BgpSpeaker, peers []topology.BgpP
 	for i := range peers {
 		x.Peers = append(x.Peers, bgpPeerOf(r, &peers[i], states[peers[i].ID]))
 	}
-	slices.SortFunc(x.Peers, func(a, b bgpPeer) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(x.Peers, func(a, b operator.BGPPeer) int { return a.Address.Compare(b.Address) })
 	return x
 }
 
@@ -111,8 +83,8 @@ func addLearned(all map[netip.Prefix]bool, r records.Reader, port, host string) 
 	}
 }
 
-func bgpPeerOf(r records.Reader, p *topology.BgpPeer, state topology.BgpPeerState) bgpPeer {
-	x := bgpPeer{ID: p.ID, Address: p.Address, AS: p.ASNumber, State: cmp.Or(state.State, topology.BgpIdle), Since: state.Since,
+func bgpPeerOf(r records.Reader, p *topology.BgpPeer, state topology.BgpPeerState) operator.BGPPeer {
+	x := operator.BGPPeer{ID: p.ID, Address: p.Address, AS: p.ASNumber, State: cmp.Or(state.State, topology.BgpIdle), Since: state.Since,
 		Received: state.Received, Refused: state.Refused, Advertised: state.Advertised, LastError: state.LastError}
 	if peer, ok := schema.BGPPeers.Peek(r, p.ID); ok {
 		x.Name = peer.Name

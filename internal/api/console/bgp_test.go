@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -34,8 +35,8 @@ func TestBGP(t *testing.T) {
 			schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: topology.RouterBGPOwner, ID: router}, Bundle: topology.Bundle{
 				BgpSpeakers: []topology.BgpSpeaker{speaker}, BgpPeers: peers}}))
 	})
-	want := bgpRouter{ID: router, Name: "edge", AS: 64512, Status: "DOWN", Message: noSpeakerHost, Announced: []netip.Prefix{announced},
-		Peers: []bgpPeer{{ID: first, Address: at, AS: 65001, State: topology.BgpIdle}, {ID: second, Address: other, AS: 65002, State: topology.BgpIdle}}}
+	want := operator.BGPRouter{ID: router, Name: "edge", AS: 64512, Status: "DOWN", Message: noSpeakerHost, Announced: []netip.Prefix{announced},
+		Peers: []operator.BGPPeer{{ID: first, Address: at, AS: 65001, State: topology.BgpIdle}, {ID: second, Address: other, AS: 65002, State: topology.BgpIdle}}}
 	w.wantBGP(t, want)
 
 	w.update(t, func(tx *records.Tx) error {
@@ -51,21 +52,21 @@ func TestBGP(t *testing.T) {
 				{PeerID: first, Address: at, State: topology.BgpEstablished, Since: since, Received: 1, Refused: 2, Advertised: 1, LastError: "refused"}}}))
 	})
 	want.Host, want.Status, want.Message, want.Learned = "h1", topology.ContainerRunning, "", 1
-	want.Peers[0] = bgpPeer{ID: first, Address: at, AS: 65001, State: topology.BgpEstablished, Since: since, Received: 1, Refused: 2, Advertised: 1, LastError: "refused"}
+	want.Peers[0] = operator.BGPPeer{ID: first, Address: at, AS: 65001, State: topology.BgpEstablished, Since: since, Received: 1, Refused: 2, Advertised: 1, LastError: "refused"}
 	w.wantBGP(t, want)
 	if status, _ := w.get(t, "member", "/v1/bgp"); status != http.StatusForbidden {
 		t.Errorf("a member is answered %d", status)
 	}
 }
 
-func (w *world) wantBGP(t *testing.T, want bgpRouter) {
+func (w *world) wantBGP(t *testing.T, want operator.BGPRouter) {
 	t.Helper()
 	status, body := w.get(t, "admin", "/v1/bgp")
-	var answer struct{ Routers []bgpRouter }
+	var answer struct{ Routers []operator.BGPRouter }
 	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK {
 		t.Fatalf("got %d %s: %v", status, body, err)
 	}
-	if diff := cmp.Diff([]bgpRouter{want}, answer.Routers, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff([]operator.BGPRouter{want}, answer.Routers, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("routers (-want +got):\n%s", diff)
 	}
 }

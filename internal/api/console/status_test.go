@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -159,7 +160,7 @@ func TestTraffic(t *testing.T) {
 	w.answerReports(t, &flow.HostReport{Traffic: &flow.TrafficReport{Tunnels: []flow.TunnelReport{{Name: "h2"}},
 		Networks: []flow.NetworkReport{{ID: p.NetworkID, Usage: flow.Usage{Packets: 2, Bytes: 200}}, {ID: "gone"}}}})
 	code, text := w.get(t, "admin", "/v1/traffic?host="+host)
-	var v trafficView
+	var v operator.Traffic
 	if err := json.Unmarshal([]byte(text), &v); err != nil || code != http.StatusOK {
 		t.Fatalf("got %d %s: %v", code, text, err)
 	}

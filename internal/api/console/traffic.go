@@ -5,22 +5,10 @@ import (
 	"slices"
 
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
-	"heddle/internal/topology/flow"
 )
-
-// trafficView holds the tunnels of a host, and what its ports have sent in each network.
-type trafficView struct {
-	Host     string              `json:"host"` // its name
-	Tunnels  []flow.TunnelReport `json:"tunnels"`
-	Networks []networkTraffic    `json:"networks"` // the busiest first
-}
-
-type networkTraffic struct {
-	Name string `json:"name"`
-	flow.NetworkReport
-}
 
 // traffic answers with the traffic of the host that the query names, by its name or id.
 func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
@@ -42,9 +30,9 @@ func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
 	if answer == nil || answer.Report == nil || answer.Report.Traffic == nil {
 		return api.Errorf(http.StatusGatewayTimeout, "the agent of host %s does not report: look at its log; agents of earlier versions have no such report", h.Name)
 	}
-	v := trafficView{Host: h.Name, Tunnels: answer.Report.Traffic.Tunnels, Networks: []networkTraffic{}}
+	v := operator.Traffic{Host: h.Name, Tunnels: answer.Report.Traffic.Tunnels, Networks: []operator.NetworkTraffic{}}
 	for _, n := range answer.Report.Traffic.Networks {
-		one := networkTraffic{NetworkReport: n}
+		one := operator.NetworkTraffic{NetworkReport: n}
 		if network, ok := schema.Networks.Peek(snap, n.ID); ok {
 			one.Name = network.Name
 		}

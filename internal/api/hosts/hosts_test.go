@@ -30,6 +30,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
 	"heddle/internal/api/jointoken"
+	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
@@ -173,9 +174,9 @@ func (w *world) token(body string) string {
 	return answer.Token
 }
 
-func (w *world) hosts() []hostView {
+func (w *world) hosts() []operator.Host {
 	w.t.Helper()
-	var answer struct{ Hosts []hostView }
+	var answer struct{ Hosts []operator.Host }
 	w.call("admin", 200, "GET", "/v1/hosts", "", &answer)
 	return answer.Hosts
 }
@@ -393,7 +394,7 @@ func TestRemoveBoundHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var show struct{ Host hostView }
+	var show struct{ Host operator.Host }
 	w.call("admin", 200, "GET", "/v1/hosts/h1", "", &show)
 	if show.Host.Ports != 1 || show.Host.Alive {
 		t.Errorf("host %+v", show.Host)

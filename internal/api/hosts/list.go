@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -19,24 +19,8 @@ import (
 
 func newHostID() string { return uuid.NewString() }
 
-// hostView is a host as operators see it. What the host itself reports is missing while it is not
-// alive.
-type hostView struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Alive     bool       `json:"alive"`
-	TunnelIP  string     `json:"tunnel_ip"`
-	MTU       int        `json:"mtu"` // of the underlay, bytes
-	Version   string     `json:"version"`
-	Roles     []string   `json:"roles"`
-	Ports     int        `json:"ports"`      // bound to it
-	JoinedAt  *time.Time `json:"joined_at"`  // null when it was never let in by a token
-	StartedAt *time.Time `json:"started_at"` // of its agent
-	CutOff    string     `json:"cut_off"`    // why it was cut off from the store; "" when it was not
-}
-
-func view(r records.Reader, h *topology.Host) hostView {
-	v := hostView{ID: h.ID, Name: h.Name, Roles: []string{}, Ports: schema.Ports.CountBy(r, "bound_host", h.ID)}
+func view(r records.Reader, h *topology.Host) operator.Host {
+	v := operator.Host{ID: h.ID, Name: h.Name, Roles: []string{}, Ports: schema.Ports.CountBy(r, "bound_host", h.ID)}
 	if reached, ok := schema.HostWithTunnels(r, h.ID); ok {
 		h = reached
 	}
@@ -72,11 +56,11 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := []hostView{}
+	list := []operator.Host{}
 	for h := range schema.Hosts.All(snap) {
 		list = append(list, view(snap, h))
 	}
-	slices.SortFunc(list, func(a, b hostView) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b operator.Host) int { return strings.Compare(a.Name, b.Name) })
 	api.WriteJSON(w, http.StatusOK, map[string]any{"hosts": list})
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -72,7 +73,7 @@ func TestNamesComeFromTheJoin(t *testing.T) {
 	if got := fmt.Sprint(names(w.hosts())); got != "[thief victim]" {
 		t.Errorf("names after the upkeep: %s", got)
 	}
-	var show struct{ Host hostView }
+	var show struct{ Host operator.Host }
 	w.call("admin", 200, "GET", "/v1/hosts/victim", "", &show)
 	if show.Host.ID != victim.HostID {
 		t.Errorf("victim is %s, want %s", show.Host.ID, victim.HostID)
@@ -86,7 +87,7 @@ func TestNamesComeFromTheJoin(t *testing.T) {
 	}
 }
 
-func names(all []hostView) (names []string) {
+func names(all []operator.Host) (names []string) {
 	for _, h := range all {
 		names = append(names, h.Name)
 	}
