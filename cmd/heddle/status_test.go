@@ -28,12 +28,13 @@ func TestStatus(t *testing.T) {
 			Tunnels        *int
 			CertificateEnd string
 		}
-		Problems []struct{ What, Fix string }
+		Problems     []struct{ What, Fix string }
+		Certificates []struct{ Authority *bool } // which is not printed
 	}
 	if err := json.Unmarshal([]byte(succeed(t, s.ctl, "status", "-o", "json", "--data", s.data)), &v); err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Hosts) != 1 || v.Hosts[0].Name != h.name || !v.Hosts[0].Answered || v.Hosts[0].CertificateEnd == "" {
+	if len(v.Hosts) != 1 || v.Hosts[0].Name != h.name || !v.Hosts[0].Answered || v.Hosts[0].CertificateEnd == "" || len(v.Certificates) == 0 || v.Certificates[0].Authority == nil {
 		t.Errorf("got %+v", v)
 	}
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// statusView is the status of all of Heddle, as the operators' API returns it.
+// statusView holds the parts of the operators' API's status that are printed.
 type statusView struct {
 	Problems []struct {
 		What string `json:"what"`
@@ -103,14 +104,14 @@ func statusCommand() *cobra.Command {
 		if host != "" {
 			return showTraffic(cmd, cloud, host, *format)
 		}
-		v, err := waitForStatus(cmd, cloud, wait)
+		v, whole, err := waitForStatus(cmd, cloud, wait)
 		if err != nil {
 			return err
 		}
 		if *format == "text" {
 			err = printStatus(cmd.OutOrStdout(), v)
 		} else {
-			err = command.PrintTable(cmd.OutOrStdout(), *format, v, nil, nil)
+			err = command.PrintTable(cmd.OutOrStdout(), *format, whole, nil, nil)
 		}
 		if err == nil && len(v.Problems) > 0 {
 			err = &command.Exit{Code: 1}
@@ -120,14 +121,17 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// waitForStatus returns the status once nothing is wrong, or that after the wait.
-func waitForStatus(cmd *cobra.Command, cloud *cloud.Config, wait time.Duration) (v statusView, err error) {
+// waitForStatus returns the status once nothing is wrong, or that after the wait, and the whole
+// answer that it is of.
+func waitForStatus(cmd *cobra.Command, cloud *cloud.Config, wait time.Duration) (v statusView, whole json.RawMessage, err error) {
 	end := time.Now().Add(wait)
 	for {
-		v = statusView{}
-		err = callOperator(cmd, cloud, http.MethodGet, "/v1/status", nil, &v)
+		v, whole = statusView{}, nil
+		if err = callOperator(cmd, cloud, http.MethodGet, "/v1/status", nil, &whole); err == nil {
+			err = json.Unmarshal(whole, &v)
+		}
 		if err == nil && len(v.Problems) == 0 || time.Until(end) < statusPause || !pause(cmd.Context(), statusPause) {
-			return v, err
+			return v, whole, err
 		}
 	}
 }
