@@ -40,5 +40,5 @@ func (c *bgpConfig) check() error {
 func (c *bgpConfig) agent(t *agents) (agent, error) {
 	id, _ := netip.ParseAddr(c.routerID) // the zero Addr for none
 	return bgp.New(bgp.Options{Host: t.config.name, Store: t.store, RouterID: id, Port: c.port, HoldTime: c.holdTime, RestartTime: c.restartTime,
-		Snapshots: t.config.snapshots(), Log: t.log.With("part", "bgp")}), nil
+		Snapshots: t.config.snapshots(), Watchdog: &t.watchdog, Log: t.log.With("part", "bgp")}), nil
 }

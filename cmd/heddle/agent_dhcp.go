@@ -66,7 +66,7 @@ func (c *dhcpConfig) check(host, state string) error {
 // agent builds the DHCP agent, from settings that check has accepted.
 func (c *dhcpConfig) agent(t *agents) (agent, error) {
 	o, err := c.options(t.config.name, t.config.state)
-	o.Store, o.Snapshots, o.Log = t.store, t.config.snapshots(), t.log.With("part", "dhcp")
+	o.Store, o.Snapshots, o.Watchdog, o.Log = t.store, t.config.snapshots(), &t.watchdog, t.log.With("part", "dhcp")
 	return dhcp.New(o), err
 }
 
@@ -176,7 +176,7 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	o := dhcp.Options{Host: s.Host, Plan: s.Plan, Log: log.With("part", "dhcp")}
+	o := dhcp.Options{Host: s.Host, Plan: s.Plan, Watchdog: new(task.Watchdog), Log: log.With("part", "dhcp")}
 	if err := o.Check(); err != nil {
 		return usageError{err}
 	}
@@ -196,7 +196,7 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	metrics.Register(a.Metrics)
 	log.Info("starting", "version", version, "host", s.Host, "etcd", s.Etcd.Endpoint, "files", c.files)
 	health := c.admin.newHealth(observed{
-		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
+		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Hung: o.Watchdog.Hung, Log: log}, log: &c.log, settings: startedWith(ctx),
 		readFiles: c.readFiles, starting: osloValues(s),
 	}, waitingFor(&[]task.Task{a}))
 	return withRights(task.Run(ctx, append(health, opening, newStoreProbe(o.Store, o.Log, metrics), a)...))

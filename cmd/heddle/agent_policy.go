@@ -65,7 +65,7 @@ func felixValues(file map[string]string) flagValues {
 // agent builds the policy agent.
 func (c *policyConfig) agent(t *agents) (agent, error) {
 	o := policy.Options{Host: t.config.name, HostID: t.id, Store: t.store, Environment: t.felix.environment, File: t.felix.file,
-		Snapshots: t.config.snapshots(), Log: t.log.With("part", "policy")}
+		Snapshots: t.config.snapshots(), Watchdog: &t.watchdog, Log: t.log.With("part", "policy")}
 	proxy, err := t.metadataProxy()
 	if err != nil {
 		return nil, err

@@ -103,7 +103,7 @@ func (c *xenConfig) agent(t *agents) (agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Store, o.Snapshots, o.Log, o.Move = t.store, t.config.snapshots(), t.log.With("part", "xen"), t.move
+	o.Store, o.Snapshots, o.Watchdog, o.Log, o.Move = t.store, t.config.snapshots(), &t.watchdog, t.log.With("part", "xen"), t.move
 	a := xenagent.New(o)
 	if o.Listen != nil {
 		t.following = append(t.following, newControllersCA(t.store, o.Listen.CA, t.log.With("part", "certificate"), a.Relisten))

@@ -14,6 +14,7 @@ import (
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
 	"heddle/internal/task"
+	"heddle/internal/telemetry"
 )
 
 // etcdConfig names an existing etcd cluster; without endpoints the store is embedded.
@@ -70,6 +71,7 @@ func openRetrying(ctx context.Context, log *slog.Logger, open func(context.Conte
 			return nil, err // waiting does not help
 		case !warned:
 			log.Warn("the store cannot be reached; waiting for it", "err", err)
+			telemetry.TellWaiting("the store: " + err.Error())
 			warned = true
 		}
 		if !backoff.Pause(ctx) {

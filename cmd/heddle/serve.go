@@ -209,15 +209,14 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 	if err := c.enter(ctx, st, log); err != nil {
 		return nil, err
 	}
-	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
+	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version), watchdog: new(task.Watchdog)}
 	if err := s.addSpans(); err != nil {
 		return nil, err
 	}
-	watchdog := new(task.Watchdog)
-	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root, Watchdog: watchdog}, slices.Concat(schema.All(), hosts.Tables(), servers.Tables())...)
+	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root, Watchdog: s.watchdog}, slices.Concat(schema.All(), hosts.Tables(), servers.Tables())...)
 	s.db = records.NewDB(st, s.replica)
 	s.tasks = append(s.tasks, c.admin.newHealth(observed{
-		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: watchdog.Hung, Log: log},
+		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: s.watchdog.Hung, Log: log},
 		log:     &c.log, settings: startedWith(ctx),
 	}, s.waiting)...)
 	s.tasks = append(s.tasks, newStoreProbe(st, log, s.metrics), s.replica)
@@ -270,6 +269,7 @@ type server struct {
 	store    *backend.Etcd
 	metrics  *telemetry.Metrics
 	spans    *spans.Tracer // nil: nothing is recorded
+	watchdog *task.Watchdog
 	replica  *replica.Replica
 	db       *records.DB
 	control  *control.Service

@@ -143,7 +143,7 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 			tasks = append(tasks, h)
 		}
 	}
-	o.Store = st
+	o.Store, o.Watchdog = st, new(task.Watchdog)
 	controller, err := tunnel.New(o)
 	if err != nil {
 		return false, usageError{err}
@@ -152,7 +152,7 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 	metrics.Register(controller.Metrics)
 	log.Info("starting", "version", version, "pool", c.xapi, "user", c.user, "own store", own)
 	tasks = append(tasks, c.admin.newHealth(observed{
-		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
+		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Hung: o.Watchdog.Hung, Log: log}, log: &c.log, settings: startedWith(ctx),
 	}, waitingFor(&[]task.Task{controller}))...)
 	tasks = append(tasks, newStoreProbe(st, log, metrics), controller)
 	err = task.Run(ctx, tasks...)

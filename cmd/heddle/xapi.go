@@ -100,7 +100,7 @@ func (c *xapiConfig) run(ctx context.Context) error {
 		}
 	}
 	o := xapi.Options{Store: st, Log: log.With("part", "xapi"), RootPasswordFile: filepath.Join(c.data, rootPasswordFile)}
-	tasks, metrics, err := c.supportTasks(ctx, st, own, log, &o.Hosts)
+	tasks, metrics, err := c.supportTasks(ctx, st, own, log, &o)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (c *xapiConfig) openPool(ctx context.Context, log *slog.Logger) (st *backen
 
 // supportTasks returns the tasks other than the XenAPI: health and metrics and, if the store is
 // this process's own, those by which hosts join. health reports on the list returned.
-func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own bool, log *slog.Logger, admit *xapi.Hosts) (*[]task.Task, *telemetry.Metrics, error) {
-	admit.Expel = st.RemoveHost
+func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own bool, log *slog.Logger, o *xapi.Options) (*[]task.Task, *telemetry.Metrics, error) {
+	o.Hosts.Expel = st.RemoveHost
 	if own {
 		s, err := c.newServer(ctx, st, log)
 		if err != nil {
@@ -139,15 +139,17 @@ func (c *xapiConfig) supportTasks(ctx context.Context, st *backend.Etcd, own boo
 		if err := s.addAPIs(); err != nil {
 			return nil, nil, err
 		}
-		admit.Invite = func(ctx context.Context, name string) (string, error) { return s.hosts.Invite(ctx, name, "pool.join") }
+		o.Watchdog = s.watchdog
+		o.Hosts.Invite = func(ctx context.Context, name string) (string, error) { return s.hosts.Invite(ctx, name, "pool.join") }
 		s.tasks = append(s.tasks, newMembership(st, machineName(), "xapi", s.describe, log))
 		return &s.tasks, s.metrics, nil
 	}
 	metrics, tasks := telemetry.NewMetrics(version), &[]task.Task{}
+	o.Watchdog = new(task.Watchdog)
 	keeper := backend.NewSpaceKeeper(st, log.With("part", "space")) // what another process fills counts here, too
 	metrics.Register(func() []telemetry.Value { return spaceValues(keeper) })
 	*tasks = append(c.admin.newHealth(observed{
-		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Log: log}, log: &c.log, settings: startedWith(ctx),
+		Options: telemetry.Options{Listen: c.metrics, Metrics: metrics, Hung: o.Watchdog.Hung, Log: log}, log: &c.log, settings: startedWith(ctx),
 	}, waitingFor(tasks)), newStoreProbe(st, log, metrics), keeper,
 		newMembership(st, machineName(), "xapi", func(*schema.Server) {}, log)) // hosts join by the server that has the store open
 	return tasks, metrics, nil

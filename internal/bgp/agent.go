@@ -46,7 +46,8 @@ type Options struct {
 	// Snapshots is a directory with a copy of the store, to start from while the store cannot be
 	// reached; "": no copy is kept.
 	Snapshots string
-	Log       *slog.Logger // default: none
+	Watchdog  *task.Watchdog // watches the agent's loop; nil: nothing does
+	Log       *slog.Logger   // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -151,12 +152,16 @@ func (a *Agent) loop(ctx context.Context) error {
 		return err
 	}
 	reread := time.Tick(rereadEvery)
+	asked, done := a.opts.Watchdog.Ask("BGP")
+	defer done()
 	for {
 		wasBehind := a.behind
 		var err error
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-asked:
+			continue
 		case p := <-a.feed.plans:
 			a.setPlan(ctx, p)
 		case <-a.retry.C:

@@ -34,7 +34,8 @@ type Options struct {
 	// Snapshots is a directory with a copy of the store, to start from while the store cannot be
 	// reached; "": no copy is kept.
 	Snapshots string
-	Log       *slog.Logger // default: none
+	Watchdog  *task.Watchdog // watches the agent's loop; nil: nothing does
+	Log       *slog.Logger   // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -172,12 +173,16 @@ func Alone() error {
 func (a *Agent) loop(ctx context.Context) error {
 	s, r := a.server, a.resolver
 	check := time.Tick(checkEvery)
+	asked, done := a.opts.Watchdog.Ask("DHCP")
+	defer done()
 	for {
 		s.arm()
 		r.arm()
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-asked:
+			continue
 		case <-a.feed.changed:
 			a.replan()
 		case <-a.retry.C:

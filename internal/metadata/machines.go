@@ -21,8 +21,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// Machines knows the machines whose ports a host serves, and publishes the key for which servers
-// seal their secrets. It is a task.
+// Machines holds a copy of what a host is to know of the machines behind its ports, and publishes
+// the key for which servers seal their secrets. It is a task.
 type Machines struct {
 	task.Part
 	opts      MachinesOptions
@@ -47,21 +47,23 @@ const republishAfter = time.Minute
 
 // NewMachines returns the task. It knows no machine until Run.
 func NewMachines(o MachinesOptions) *Machines {
-	below := func(prefix string, t snapshot.Table) snapshot.Table {
-		s := t.Source()
-		if whole := s.Prefix; s.ID == nil {
-			s.ID = func(key string) (string, bool) { return key[len(whole):], true }
-		}
-		s.Prefix = prefix
-		return s
-	}
 	m := &Machines{Part: task.NewPart("metadata of machines"), opts: o, changed: task.NewNotice()}
 	m.objects = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "metadata", o.HostID), Log: o.Log},
-		below(schema.SecretsPrefix+o.HostID+"/metadata/", schema.Instances),
-		below(schema.StatePrefix+o.HostID+schema.MetadataKeyTail, schema.MetadataKeys),
-		below(schema.HostsPrefix+o.HostID, schema.Hosts))
+		narrow(schema.Instances, schema.SecretsPrefix+o.HostID+"/metadata/"),
+		narrow(schema.MetadataKeys, schema.StatePrefix+o.HostID+schema.MetadataKeyTail),
+		narrow(schema.Hosts, schema.HostsPrefix+o.HostID))
 	m.objects.OnChange(func(snapshot.Update) { m.changed.Give() })
 	return m
+}
+
+// narrow returns the part of a table whose keys begin with a longer prefix than the table's.
+func narrow(t snapshot.Table, prefix string) snapshot.Table {
+	s := t.Source()
+	if whole := s.Prefix; s.ID == nil {
+		s.ID = func(key string) (string, bool) { return key[len(whole):], true }
+	}
+	s.Prefix = prefix
+	return s
 }
 
 // Find returns the machine behind a port. The error is [ErrUnknown] while this host has not read of

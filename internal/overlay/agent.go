@@ -274,9 +274,9 @@ func (a *Agent) openKernel() (err error) {
 	return nil
 }
 
-// ofOthers returns what begins the keys below a host's prefix that other parts than the agent's
+// keptByOthers returns the prefixes of keys below a host's that other parts than the agent's
 // presence keep.
-func ofOthers(host string) (all []string) {
+func keptByOthers(host string) (all []string) {
 	for _, tail := range []string{schema.NATPortsTail, schema.MemberHealthsTail, schema.MetadataKeyTail} {
 		all = append(all, schema.StatePrefix+host+tail)
 	}
@@ -287,7 +287,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	o := &a.opts
 	a.keys, a.deciding = keys, make(chan struct{})
 	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/",
-		Except: ofOthers(o.HostID), TTL: o.LeaseTTL, Log: a.log})
+		Except: keptByOthers(o.HostID), TTL: o.LeaseTTL, Log: a.log})
 	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log, Watchdog: o.Watchdog}, tables(o.HostID)...)
 	a.underlay = newUnderlay(a.net, a.dp, o.TunnelIP, a.wayChanged, a.log)
 	a.underlay.unreachable = func(is bool) { a.obstacles.set(noTunnelAddress, is) }

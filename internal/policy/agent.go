@@ -36,7 +36,8 @@ type Options struct {
 	// Metadata, if set, answers this host's workloads at 169.254.169.254, unless the settings name
 	// another server.
 	Metadata MetadataServer
-	Log      *slog.Logger // default: none
+	Watchdog *task.Watchdog // watches the agent's loop; nil: nothing does
+	Log      *slog.Logger   // default: none
 }
 
 // Agent is the policy agent of one host. It is a task: see Run, Ready and String.
@@ -148,17 +149,13 @@ func (a *Agent) work(ctx context.Context, k *kernel) error {
 	r := newReporter(a.opts.Store, a.opts.Host, a.log)
 	l := newLoop(a.opts.Host, k.net, table, r, time.Now, a.log)
 	l.sources, l.relist, l.logTo = Sources{Environment: a.opts.Environment, File: a.opts.File}, f.relist, a.logs.configure
-	passed := func() { a.publish(l) }
 	if a.opts.Metadata != nil {
 		m := newMetadataService(a.opts.Metadata, k.net.Namespace(), a.log)
-		l.serveAt = m.listenAt
-		passed = func() {
-			assigned := l.core.endpoints.assigned
-			m.assigned.Store(&assigned)
-			a.publish(l)
-		}
+		l.serveAt, l.serveTo = m.listenAt, m.serveTo
 		g.Go(func() error { return m.run(ctx) })
 	}
+	asked, unwatch := a.opts.Watchdog.Ask("policy")
+	defer unwatch()
 	changed := task.NewNotice()
 	changes, err := k.net.Watch(ctx)
 	if err != nil {
@@ -172,7 +169,7 @@ func (a *Agent) work(ctx context.Context, k *kernel) error {
 	g.Go(func() error { return r.run(ctx) })
 	g.Go(func() error { return k.rules.Watch(ctx, changed.Give) })
 	g.Go(func() error {
-		return l.run(ctx, events{store: f.out, overlay: o.out, kernel: changes, rules: changed}, passed)
+		return l.run(ctx, events{store: f.out, overlay: o.out, kernel: changes, rules: changed, asked: asked}, func() { a.publish(l) })
 	})
 	return g.Wait()
 }

@@ -47,11 +47,12 @@ type loop struct {
 	relist  func()               // has the store listed again
 	logTo   func(Logging) error  // applies the settings of the log
 	serveAt func(netip.AddrPort) // has metadata served there
+	serveTo func(assignment)     // has it served to these
 }
 
 func newLoop(host string, n hostnet.Net, rules ruleset, report statusWriter, now func() time.Time, log *slog.Logger) *loop {
 	l := &loop{core: newCore(host, now()), net: n, rules: rules, report: report, log: log, now: now,
-		tunnels: tunnels{net: n, log: log}, relist: func() {}, logTo: func(Logging) error { return nil }, serveAt: func(netip.AddrPort) {}}
+		tunnels: tunnels{net: n, log: log}, relist: func() {}, logTo: func(Logging) error { return nil }, serveAt: func(netip.AddrPort) {}, serveTo: func(assignment) {}}
 	l.ifaces = newInterfaces(n, l.core, now, log)
 	l.wiring = l.ifaces.reconciler()
 	return l
@@ -63,6 +64,7 @@ type events struct {
 	overlay <-chan map[string]bool
 	kernel  <-chan hostnet.Event
 	rules   <-chan struct{} // nftables has changed, perhaps by the agent itself
+	asked   <-chan struct{} // by the watchdog
 }
 
 func (l *loop) list() error {
@@ -128,6 +130,7 @@ func (l *loop) pass(ctx context.Context) time.Time {
 	l.serve()
 	if p.ready {
 		l.change(ctx, p)
+		l.serveTo(l.core.endpoints.assigned) // routes of former holders are gone, those of new ones not there
 		l.wire(l.core.wire())
 	}
 	next := p.next
@@ -289,6 +292,8 @@ func (l *loop) run(ctx context.Context, from events, done func()) error {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
+		case <-from.asked:
+			continue
 		case u := <-from.store:
 			l.applyStore(u)
 		case names := <-from.overlay:

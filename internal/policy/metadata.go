@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -30,9 +31,9 @@ type metadataService struct {
 	server    MetadataServer
 	namespace *hostnet.Namespace
 	log       *slog.Logger
-	assigned  atomic.Pointer[assignment] // as of the last pass
+	assigned  atomic.Pointer[assignment] // as in the rules
 	at        atomic.Pointer[netip.AddrPort]
-	moved     task.Notice
+	moved     task.Notice // at is another
 }
 
 func newMetadataService(server MetadataServer, ns *hostnet.Namespace, log *slog.Logger) *metadataService {
@@ -49,49 +50,47 @@ func (m *metadataService) listenAt(at netip.AddrPort) {
 	}
 }
 
-// run works until ctx ends. What fails it tries again: a host without metadata still forwards.
+// serveTo has the server answer the endpoints of an assignment.
+func (m *metadataService) serveTo(a assignment) { m.assigned.Store(&a) }
+
+// run works until ctx ends.
 func (m *metadataService) run(ctx context.Context) error {
-	var retry task.Backoff
-	said := ""
 	for ctx.Err() == nil {
-		at := *m.at.Load()
-		err := m.serve(ctx, at)
-		if ctx.Err() != nil || *m.at.Load() != at {
-			retry.Reset()
-			said = ""
-			continue
+		serving, stop := context.WithCancel(ctx)
+		var served sync.WaitGroup
+		if at := *m.at.Load(); at.IsValid() {
+			served.Go(func() { m.keepServing(serving, at) })
 		}
-		if err != nil && err.Error() != said {
-			said = err.Error()
-			if errors.Is(err, unix.EADDRINUSE) {
-				m.log.Warn("another program has the address at which this agent would serve metadata, and answers workloads in its place: if it is to, name it by MetadataAddr and MetadataPort in Felix's settings", "address", at)
-			} else {
-				m.log.Error("cannot serve metadata; trying again", "address", at, "err", err)
-			}
+		select {
+		case <-ctx.Done():
+		case <-m.moved:
 		}
-		retry.Pause(ctx)
+		stop()
+		served.Wait()
 	}
 	return nil
 }
 
-// serve serves at an address until ctx ends or the address is another.
-func (m *metadataService) serve(ctx context.Context, at netip.AddrPort) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		defer cancel()
-		for *m.at.Load() == at {
-			select {
-			case <-ctx.Done():
-				return
-			case <-m.moved:
-			}
+// keepServing serves at an address until ctx ends. What fails it tries again: a host without
+// metadata still forwards.
+func (m *metadataService) keepServing(ctx context.Context, at netip.AddrPort) {
+	logged := ""
+	for retry := (task.Backoff{}); ctx.Err() == nil; retry.Pause(ctx) {
+		err := m.serve(ctx, at)
+		if err == nil || err.Error() == logged {
+			continue
 		}
-	}()
-	if !at.IsValid() {
-		<-ctx.Done()
-		return nil
+		logged = err.Error()
+		if errors.Is(err, unix.EADDRINUSE) {
+			m.log.Warn("another program serves metadata in this agent's place", "address", at)
+		} else {
+			m.log.Error("cannot serve metadata; trying again", "address", at, "err", err)
+		}
 	}
+}
+
+// serve serves at an address until ctx ends.
+func (m *metadataService) serve(ctx context.Context, at netip.AddrPort) error {
 	var l net.Listener
 	err := m.namespace.Do(func() (err error) {
 		l, err = net.Listen("tcp4", at.String())
@@ -103,7 +102,8 @@ func (m *metadataService) serve(ctx context.Context, at netip.AddrPort) error {
 	return m.server.Serve(ctx, []net.Listener{l}, m.client)
 }
 
-// client implements the lookup of MetadataServer.
+// client implements the lookup of MetadataServer. A connection from an address comes in by the
+// route of the assignment that the service has, see loop.pass.
 func (m *metadataService) client(remote netip.Addr) (port string, source netip.Addr, ok bool) {
 	a := m.assigned.Load()
 	key, ok := a.holders[a.owners[remote]]

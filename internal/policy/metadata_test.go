@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"heddle/internal/netlab"
+	"heddle/internal/task"
 )
 
 // namer answers each connection with a line: who it takes the client for.
@@ -100,7 +101,21 @@ func TestMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.put("/calico/v1/config/MetadataPort", "")
-	l.wait("the agent to tell of the other program", func() bool { return strings.Contains(l.log.String(), "another program has the address") })
+	l.wait("the agent to tell of the other program", func() bool { return strings.Contains(l.log.String(), "another program serves metadata") })
 	other.Close()
 	l.wait("the agent to serve once the other has ended", func() bool { return at(a) == "port-a 10.65.0.1 true" })
+}
+
+// TestWatched: the agent's loop gives the sign of life that a watchdog asks for, while it has
+// nothing to do.
+func TestWatched(t *testing.T) {
+	t.Parallel()
+	needs(t, "nft")
+	l := newLab(t)
+	watchdog := new(task.Watchdog)
+	l.options.Watchdog = watchdog
+	l.put("/calico/v1/Ready", "true")
+	l.start()
+	watchdog.Hung() // asks
+	l.wait("a sign of life", func() bool { return len(watchdog.Hung()) == 0 })
 }

@@ -28,6 +28,24 @@ func TestWatchdog(t *testing.T) {
 			t.Errorf("%s: hung %q, want %q", step.name, got, step.hung)
 		}
 	}
+	asked, done := w.Ask("selects")
+	for _, step := range []struct {
+		name string
+		do   func()
+		hung []string
+	}{
+		{"not asked yet", func() {}, nil},
+		{"it takes the notice", func() { <-asked }, nil},
+		{"it does not", func() {}, []string{"selects"}},
+		{"and still not", func() {}, []string{"selects"}},
+		{"it does late", func() { <-asked }, nil},
+		{"it has ended", done, nil},
+	} {
+		step.do()
+		if got := w.Hung(); !slices.Equal(got, step.hung) {
+			t.Errorf("%s: hung %q, want %q", step.name, got, step.hung)
+		}
+	}
 	var none *Watchdog
 	l := none.Loop("alone")
 	l.Begin()

@@ -56,6 +56,11 @@ func tellManager(ctx context.Context, waiting func() []string) {
 	}
 }
 
+// TellWaiting tells a service manager what the process waits for before its Server runs.
+func TellWaiting(what string) {
+	_, _ = daemon.SdNotify(false, "STATUS="+oneLine("waiting for "+what)) // a message that is lost harms nothing
+}
+
 // oneLine replaces what would begin another line of a message, such as in an error of the store.
 func oneLine(text string) string { return strings.Join(strings.FieldsFunc(text, isLineBreak), " ") }
 

@@ -83,6 +83,8 @@ func TestTellManager(t *testing.T) {
 	var waiting atomic.Pointer[[]string]
 	waiting.Store(&[]string{"the store: connection\nrefused\nREADY=1"})
 	ctx, cancel := context.WithCancel(t.Context())
+	TellWaiting("a server\nREADY=1")
+	want("before it serves", "STATUS=waiting for a server READY=1")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -22,6 +22,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/jointoken"
 	"heddle/internal/task"
+	"heddle/internal/telemetry"
 )
 
 // Files in a host's state directory. The last is written last: with it, the host has joined.
@@ -170,6 +171,7 @@ func JoinRetrying(ctx context.Context, token func() (string, error), o JoinOptio
 		}
 		pause := backoff.Next()
 		log.Warn("cannot join yet; will try again", "after", pause.Round(time.Second), "err", err)
+		telemetry.TellWaiting("a server to join: " + err.Error())
 		if !task.Pause(ctx, pause) {
 			return c, err
 		}

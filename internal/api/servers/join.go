@@ -16,6 +16,7 @@ import (
 	"heddle/internal/api/jointoken"
 	"heddle/internal/store/backend"
 	"heddle/internal/task"
+	"heddle/internal/telemetry"
 )
 
 // nonceFile, below the data directory, exists from the first attempt to join until the store is a
@@ -88,6 +89,7 @@ func JoinRetrying(ctx context.Context, token func() (string, error), o JoinOptio
 		}
 		pause := backoff.Next()
 		log.Warn("cannot join the cluster yet; will try again", "after", pause.Round(time.Second), "err", err)
+		telemetry.TellWaiting("a server of the cluster to join: " + err.Error())
 		if !task.Pause(ctx, pause) {
 			return nil, err
 		}

@@ -62,7 +62,8 @@ type Options struct {
 	// Snapshots is a directory in which the agent keeps what it last read of the store, to start
 	// from while the store cannot be reached; empty: it keeps nothing.
 	Snapshots string
-	Log       *slog.Logger // default: none
+	Watchdog  *task.Watchdog // watches the copy of the store; nil: nothing does
+	Log       *slog.Logger   // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -163,7 +164,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // build makes the parts. They start in work.
 func (a *Agent) build() {
-	a.replica = replica.New(a.opts.Store, replica.Options{Journal: follow.NewJournal(a.opts.Snapshots, "xen", a.host), Log: a.log}, tables(a.host)...)
+	a.replica = replica.New(a.opts.Store, replica.Options{Journal: follow.NewJournal(a.opts.Snapshots, "xen", a.host), Log: a.log, Watchdog: a.opts.Watchdog}, tables(a.host)...)
 	a.replica.OnChange(a.changed)
 	a.returned = &returned{agent: a}
 	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.XenPrefix + "state/" + a.host + "/", TTL: a.opts.LeaseTTL,

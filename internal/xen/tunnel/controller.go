@@ -64,6 +64,7 @@ type Options struct {
 	// BFDEvery is the interval of BFD packets between hosts; three that do not arrive mean that the
 	// path is down. Default 150 ms.
 	BFDEvery time.Duration
+	Watchdog *task.Watchdog // watches the work of a leader; nil: nothing does
 }
 
 const (

@@ -86,10 +86,14 @@ func (c *Controller) lead(ctx context.Context, l leadership) error {
 func (e *engine) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	asked, done := e.c.opts.Watchdog.Ask("tunnels")
+	defer done()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-asked:
+			continue
 		case <-e.mail.given:
 		case <-timer.C:
 		}

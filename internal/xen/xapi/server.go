@@ -28,7 +28,8 @@ type Options struct {
 	// root, for its owner alone to read; "" makes no account.
 	RootPasswordFile string
 	// Hosts let machines in and out of the pool.
-	Hosts Hosts
+	Hosts    Hosts
+	Watchdog *task.Watchdog // watches the copy of the store; nil: nothing does
 }
 
 // Server serves one pool. It is a task, ready once calls are answered: Run follows the store and
@@ -74,7 +75,7 @@ func New(o Options) *Server {
 		orphaned:  task.NewNotice(),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix}, tables()...)
+	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix, Watchdog: o.Watchdog}, tables()...)
 	s.db = records.NewDB(o.Store, s.replica)
 	s.replica.OnChange(s.journal.note)
 	s.replica.OnChange(func(snapshot.Update) { s.bell.Ring() })
