@@ -23,6 +23,7 @@ func TestLabCleanRemovesContainers(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, prefix+"-h1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	writeFile(t, filepath.Join(dir, prefix+"-h1", "host.json"), "{}") // of an agent that joined
 	killed := netlab.New(prefix)
 	t.Cleanup(func() { killed.Close() }) // reported below
 	h1 := killed.MustNamespace(t, "h1")

@@ -206,7 +206,16 @@ func (l *Lab) cleanUpLeft() error {
 	}
 	var errs []error
 	for i, state := range states {
-		errs = append(errs, l.CleanUp(context.Background(), spaces[i], filepath.Base(state)))
+		if hadAgent(state) {
+			errs = append(errs, l.CleanUp(context.Background(), spaces[i], filepath.Base(state)))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// hadAgent reports whether a state directory is that of an agent that joined: one that was killed
+// before has made nothing, and no cleanup knows it.
+func hadAgent(state string) bool {
+	_, err := os.Stat(filepath.Join(state, "host.json"))
+	return err == nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 const (
@@ -103,7 +104,13 @@ func (w *workload) probeUDP(ctx context.Context, p *topology.Probe) (string, err
 func (w *workload) probeMetadata(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tries*tryTime)
 	defer cancel()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: w.dial}}
+	// A transport would go on with its connection after the probe, when the namespace may be closed.
+	c, err := w.dial(ctx, "tcp", netip.AddrPortFrom(metadata, flow.MetadataTCPPort).String())
+	if err != nil {
+		return "", describe(err)
+	}
+	defer c.Close()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metadata.String()+"/", nil)
 	if err != nil {
 		return "", err
