@@ -104,6 +104,24 @@ func TestUnitsStartAgain(t *testing.T) {
 	}
 }
 
+// TestUnitsReadVariables: each unit takes variables from the file that the guides name.
+func TestUnitsReadVariables(t *testing.T) {
+	t.Parallel()
+	units, err := filepath.Glob(filepath.Join("..", "..", "docs", "guides", "files", "*.service"))
+	if err != nil || len(units) < 6 {
+		t.Fatal(units, err)
+	}
+	for _, unit := range units {
+		raw, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(raw), "\nEnvironmentFile=-/etc/default/heddle\n") {
+			t.Errorf("%s: want EnvironmentFile=-/etc/default/heddle", unit)
+		}
+	}
+}
+
 // TestUnitsAreHardened: systemd's own measure of what is left to attack is at most 1.5 of what runs
 // without root, and 5.5 of the agent.
 func TestUnitsAreHardened(t *testing.T) {

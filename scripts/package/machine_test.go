@@ -162,7 +162,7 @@ func (m *machine) run(lines string) string {
 	m.t.Helper()
 	out, err := m.try(lines)
 	if err != nil {
-		journal, _ := m.try("journalctl --no-pager -n 60 -u 'heddle*' 2>&1; systemctl --no-pager --failed")
+		journal, _ := m.try("journalctl --no-pager -n 60 -u 'heddle*' -u calico-dhcp-agent 2>&1; systemctl --no-pager --failed")
 		m.t.Fatalf("%s: %s: %v\n%s\n%s", m.name, lines, err, out, journal)
 	}
 	return out

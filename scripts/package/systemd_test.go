@@ -43,6 +43,11 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run(`test "$(stat -c '%U %a' /var/lib/heddle)" = "heddle 700"; test "$(stat -c '%U' /etc/heddle/heddle.yaml)" = root`)
 	m.run("systemctl is-active heddle heddle-agent; systemctl show -P StatusText heddle | grep -x ready")
 	m.until(" up ", "heddle host list")
+	if said := m.run("dpkg -L heddle | grep ^/lib/systemd/system/ | xargs systemd-analyze verify --man=no"); said != "" {
+		t.Errorf("systemd says of the units\n%s", said)
+	}
+	m.run(guideBlock(t, "tracing.md", "install -m 600 /dev/null /etc/default/heddle"))
+	m.run("for unit in heddle heddle-agent; do grep -zq '^OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20TOKEN$' /proc/$(systemctl show -P MainPID $unit)/environ; done")
 	m.run("systemctl reload heddle heddle-agent; systemctl is-active heddle heddle-agent; journalctl -u heddle | grep 'msg=reloaded'; journalctl -u heddle-agent | grep 'msg=reloaded'")
 	m.run(`test "$(stat -c '%U %G %a' /run/heddle /run/heddle/serve.sock | tr '\n' ' ')" = "root heddle 1770 heddle heddle 600 "; heddle log-level --role serve`)
 	m.run("man heddle-serve heddle.yaml >/dev/null 2>&1 || zcat /usr/share/man/man5/heddle.yaml.5.gz | grep -q neutron-listen") // man is not everywhere
@@ -92,9 +97,29 @@ func TestPackageUnderSystemd(t *testing.T) {
 
 	m.run(`dpkg --remove heddle | tee /tmp/said; grep -q 'heddle agent --cleanup' /tmp/said; ! systemctl is-active heddle.socket heddle heddle-agent; test -e /sys/fs/bpf/heddle/machine`)
 	m.run("dpkg -i heddle_0.1.1_amd64.deb </dev/null; heddle agent --cleanup --config /etc/heddle/heddle.yaml; ! test -e /sys/fs/bpf/heddle")
+	m.run("mkdir -p /var/log/heddle/security_group; echo {} >/var/log/heddle/security_group/LOG.log")
 	m.run("dpkg --purge heddle | tee /tmp/said; ! grep 'agent --cleanup' /tmp/said; ! test -e /etc/heddle; ! test -e /var/lib/heddle-agent; test -e /var/lib/heddle/kept")
-	left := m.run(`find /etc /usr /lib/systemd /var /run -xdev -name '*heddle*' ! -path '/usr/local/*' ! -path '/var/tmp/*' ! -path '/var/log/*' ! -path '/var/cache/man/*' ! -path '/run/systemd/*'`)
+	left := m.run(`find /etc /usr /lib/systemd /var /run -xdev -name '*heddle*' ! -path '/usr/local/*' ! -path '/var/tmp/*' ! -path '/var/log/journal/*' ! -path '/var/cache/man/*' ! -path '/run/systemd/*'`)
 	if want := "/var/backups/heddle\n/var/lib/heddle\n"; left != want {
 		t.Errorf("a purge leaves\n%s, want the store and its backups:\n%s", left, want)
 	}
+}
+
+// TestUpgradeDoesNotWait: a package is configured, and agents start again, also while a server
+// waits for its store or ends at its start.
+func TestUpgradeDoesNotWait(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "machine", "192.0.2.1")
+	m.put(pack(t, "v0.1.0", heddle), "/root/heddle_0.1.0_amd64.deb")
+	m.run(guideBlock(t, "install.md", "apt-get install ./heddle_*_amd64.deb"))
+	for _, flags := range []string{"--etcd-endpoints 127.0.0.1:1", "--no-such-flag"} {
+		m.run("mkdir -p /run/systemd/system/heddle.service.d; printf '[Service]\\nExecStart=\\nExecStart=/usr/bin/heddle serve " + flags + "\\n' >/run/systemd/system/heddle.service.d/test.conf")
+		agent := strings.TrimSpace(m.run("systemctl show -P MainPID heddle-agent"))
+		said := m.run("dpkg -i heddle_0.1.0_amd64.deb </dev/null 2>&1")
+		if !strings.Contains(said, "heddle: not all of heddle.service ") || strings.Contains(said, "heddle: not all of heddle-agent.service ") {
+			t.Errorf("with %s dpkg says\n%s", flags, said)
+		}
+		m.run("dpkg-query -W -f '${Status}' heddle | grep -x 'install ok installed'; ! systemctl is-active heddle; systemctl is-active heddle-agent; test $(systemctl show -P MainPID heddle-agent) != " + agent)
+	}
+	m.run("rm -r /run/systemd/system/heddle.service.d; systemctl daemon-reload; systemctl restart heddle; systemctl is-active heddle")
 }
