@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -46,6 +47,35 @@ func TestManual(t *testing.T) {
 	for _, name := range append(flagNames(serveCommand()), flagNames(agentCommand())...) {
 		if !strings.Contains(file, "\n\\fB"+strings.ReplaceAll(name, "-", `\-`)) && !strings.Contains(file, "\\fB"+name) {
 			t.Errorf("heddle.yaml(5) lacks the setting %s", name)
+		}
+	}
+	if text := read(dirs[0], "heddle.7"); text != read(dirs[1], "heddle.7") || !strings.Contains(text, "\n.SH FILES\n") {
+		t.Errorf("heddle(7) differs between two runs, or lacks the files:\n%s", text)
+	}
+}
+
+// TestOverview: heddle(7) has a line for each role, and names pages and commands that there are.
+func TestOverview(t *testing.T) {
+	t.Parallel()
+	root := newRoot()
+	page := string(overviewPage(root))
+	for _, role := range roles {
+		if !strings.Contains(page, "**heddle-"+role+"**(1)\n:   ") {
+			t.Errorf("%s is missing", role)
+		}
+	}
+	for _, m := range regexp.MustCompile(`heddle-([a-z-]+)\**\(1\)`).FindAllStringSubmatch(page, -1) {
+		if cmd, _, err := root.Find(m[1:]); err != nil || cmd == root {
+			t.Errorf("%s: no such command", m[0])
+		}
+	}
+	steps := commandLine.FindAllStringSubmatch(page, -1)
+	if len(steps) < 5 {
+		t.Errorf("first steps %q", steps)
+	}
+	for _, m := range steps {
+		if err := parse(shellWords(m[2])); err != nil {
+			t.Errorf("heddle %s: %v", m[2], err)
 		}
 	}
 }

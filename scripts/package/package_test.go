@@ -85,6 +85,7 @@ func TestContents(t *testing.T) {
 		"./usr/share/heddle/heddle.yaml":                                  "-rw-r--r--",
 		"./usr/share/man/man1/heddle-serve.1.gz":                          "-rw-r--r--",
 		"./usr/share/man/man5/heddle.yaml.5.gz":                           "-rw-r--r--",
+		"./usr/share/man/man7/heddle.7.gz":                                "-rw-r--r--",
 		"./usr/share/bash-completion/completions/heddle":                  "-rw-r--r--",
 		"./usr/share/zsh/vendor-completions/_heddle":                      "-rw-r--r--",
 		"./usr/share/fish/vendor_completions.d/heddle.fish":               "-rw-r--r--",
