@@ -123,3 +123,41 @@ func TestUpgradeDoesNotWait(t *testing.T) {
 	}
 	m.run("rm -r /run/systemd/system/heddle.service.d; systemctl daemon-reload; systemctl restart heddle; systemctl is-active heddle")
 }
+
+// TestDHCPUnderSystemd: the units of agents leave them the rights that they need for DHCP: machines
+// get leases from a dnsmasq whose sockets hold the requests of many, and the next agent adopts it.
+func TestDHCPUnderSystemd(t *testing.T) {
+	t.Parallel()
+	for _, unit := range []string{"calico-dhcp-agent", "heddle-agent"} {
+		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
+			tryDHCP(t, unit)
+		})
+	}
+}
+
+func tryDHCP(t *testing.T, unit string) {
+	m := newMachine(t, "h1", "192.0.2.11")
+	m.put(pack(t, "v0.1.0", heddle), "/root/heddle_0.1.0_amd64.deb")
+	m.run("apt-get install ./heddle_0.1.0_amd64.deb; mkdir -p /etc/neutron/plugins/ml2; printf '[DEFAULT]\\nhost = h1\\n' >/etc/neutron/neutron.conf; echo '[calico]' >/etc/neutron/plugins/ml2/ml2_conf.ini")
+	m.write("/etc/heddle/heddle.yaml", []byte("serve: {data: /var/lib/heddle, etcd-listen: '127.0.0.1:2379'}\nagent: {server-data: /var/lib/heddle, policy: true, dhcp: true}\n"))
+	m.write("/root/web.yaml", []byte(guideBlock(t, "dhcp.md", "kind: DHCPSubnet")))
+	m.run(`systemctl start heddle; . /var/lib/heddle/openrc; heddle calico apply -f web.yaml
+		ip netns add web1; ip link add tap-web1 type veth peer name eth0 netns web1 address fa:16:3e:00:00:21
+		ip link set tap-web1 up; ip -n web1 link set eth0 up
+		systemctl start ` + unit)
+	const lease = "nsenter --net=/run/netns/web1 udhcpc -i eth0 -f -n -q -t 1 -T 1 -s /bin/true 2>&1 || true"
+	m.until("lease of 10.66.0.21 obtained", lease)
+	const serving = "ss -Hunlp 'sport = :67' | grep -oP 'pid=\\K[0-9]+'"
+	first := m.run(serving)
+	m.run("systemctl restart " + unit)
+	m.run(`. /var/lib/heddle/openrc; sed -i 's/10.66.0.21/10.66.0.22/; s/10.66.0.1/10.66.0.2/' web.yaml; heddle calico apply -f web.yaml`)
+	m.until("lease of 10.66.0.22 obtained", lease)
+	if now := m.run(serving); now != first {
+		t.Errorf("the dnsmasq %s serves, want that of the first agent, %s", now, first)
+	}
+	m.run("ss -unlm 'sport = :67' | grep rb4194304")
+	if said := m.run("journalctl -o cat -u " + unit + " | grep -E 'level=(WARN|ERROR).* part=dhcp' || true"); said != "" {
+		t.Errorf("the agent warns\n%s", said)
+	}
+}
