@@ -42,6 +42,9 @@ func TestServeFullStore(t *testing.T) {
 			}
 		}
 		status("ok")
+		if text := succeed(t, ns, "store", "tables", "--config", config); !regexp.MustCompile(`(?m)^/heddle/neutron/networks/ +1 +\d+`).MatchString(text) {
+			t.Errorf("heddle store tables does not count the network:\n%s", text)
+		}
 
 		fillStore(t, data)
 		status("full: accepts deletions and log-ins")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -13,11 +14,11 @@ import (
 	"heddle/internal/store/backend"
 )
 
-// storeCommand shows the last changes of the store, and administers its space.
+// storeCommand shows the tables and the last changes of the store, and administers its space.
 func storeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Look at the store, and manage its space: status, changes, compact, defragment, disarm, reclaim",
+		Short: "Look at the store, and manage its space: status, tables, changes, compact, defragment, disarm, reclaim",
 		Long: `Works on the embedded store in --data, while its server runs or not, or on the cluster named by --etcd-endpoints.
 A store that is full accepts deletions and log-ins only. The embedded store's server reclaims space by itself.`,
 	}
@@ -44,7 +45,7 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 	cmd.AddCommand(storeStatusCommand(open, func() bool {
 		return len(cluster.Endpoints) == 0 && errors.Is(backend.CheckDisk(data), store.ErrFull)
 	}))
-	cmd.AddCommand(storeChangesCommand(open))
+	cmd.AddCommand(storeTablesCommand(open), storeChangesCommand(open))
 	for _, c := range []struct {
 		use, short, done string
 		do               func(*backend.Etcd, context.Context) error
@@ -116,6 +117,33 @@ func storeStatusCommand(open func(context.Context) (*backend.Etcd, error), diskF
 			rows = append(rows, []string{m.Member, state, mib(m.Size), mib(m.InUse), quota})
 		}
 		return command.PrintTable(cmd.OutOrStdout(), *format, space, []string{"MEMBER", "STATE", "SIZE MIB", "IN USE MIB", "QUOTA MIB"}, rows)
+	}
+	return cmd
+}
+
+// storeTablesCommand prints what each table of the store has.
+func storeTablesCommand(open func(context.Context) (*backend.Etcd, error)) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "tables", Short: "Print how many keys each table has, and their size", Args: cobra.NoArgs,
+		Long: "Reads the whole store, a page at a time, and prints for each table, such as that of all ports, its keys and the bytes of keys and values.\n" +
+			"The database is larger: it has their history, and free space, as heddle store status shows.",
+	}
+	format := command.OutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		st, err := open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		tables, err := st.Tables(cmd.Context(), 0)
+		if err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, t := range tables {
+			rows = append(rows, []string{t.Prefix, strconv.Itoa(t.Keys), strconv.FormatInt(t.Bytes, 10)})
+		}
+		return command.PrintTable(cmd.OutOrStdout(), *format, tables, []string{"TABLE", "KEYS", "BYTES"}, rows)
 	}
 	return cmd
 }

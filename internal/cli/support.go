@@ -18,8 +18,11 @@ import (
 )
 
 const (
-	profileSeconds = 5        // of a CPU profile
-	profile        = ".pb.gz" // end of the names of profiles
+	// profileSeconds is the length of a CPU profile. The minute of a bundle has to do for those of
+	// all roles, one after the other, and for all else: two of 30 s would take it all.
+	profileSeconds = 5
+
+	profile = ".pb.gz" // end of the names of profiles
 
 	// lowPriority takes a tenth of a processor that others want, too. The lowest takes a hundredth:
 	// no command of a bundle would end on a machine that is busy, where bundles are wanted most.
@@ -43,8 +46,8 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 	cmd := &cobra.Command{
 		Use:   "support",
 		Short: "Collect what helps to find a fault into one file, without secrets",
-		Long: "Collects versions, settings, logs, metrics, goroutines and profiles of this machine's roles, what heddle status, doctor\n" +
-			"and store status say, the last changes of the store without values, and links, addresses, routes, rules and the sizes of eBPF maps\n" +
+		Long: "Collects versions, settings, units, logs, metrics, goroutines and profiles of this machine's roles, what heddle status, doctor\n" +
+			"and store status say, the number of keys in each table of the store and its last changes without values, and links, addresses, routes, rules and the sizes of eBPF maps\n" +
 			"of the kernel into a tar.gz with a manifest.\n" +
 			"Passwords, tokens and keys are struck out, and packets and user data are not read. What --timeout leaves no time for is missing and named.",
 		Args: cobra.NoArgs,
@@ -106,6 +109,7 @@ func (s *sockets) sources(config, data string, hours int, kernel []Source) []Sou
 		own("status.json", "status", "-o", "json", "--data", data),
 		own("doctor.json", "doctor", "-o", "json", "--data", data),
 		own("store.json", "store", "status", "-o", "json", "--data", data),
+		own("store-tables.json", "store", "tables", "-o", "json", "--data", data),
 		own("store-changes.json", "store", "changes", "-o", "json", "--data", data),
 		own("upgrade.json", "upgrade", "status", "-o", "json", "--data", data),
 	}
@@ -118,7 +122,9 @@ func (s *sockets) sources(config, data string, hours int, kernel []Source) []Sou
 			s.page(role, "metrics.txt", "/metrics"), s.page(role, "goroutines.txt", "/debug/pprof/goroutine?debug=2"))
 	}
 	all = append(all,
-		outputOf("log.txt", exec.Command("journalctl", "--no-pager", "--output", "short-iso", "--unit", "heddle*", "--since", fmt.Sprintf("-%dh", hours))),
+		units("units.txt", "cat"),
+		units("units-state.txt", "show"),
+		outputOf("log.txt", exec.Command("journalctl", "--no-pager", "--output", "short-iso", "--unit", "heddle*", "--unit", "calico-dhcp-agent*", "--since", fmt.Sprintf("-%dh", hours))),
 		outputOf("kernel/links.txt", exec.Command("ip", "-d", "-s", "link")),
 		outputOf("kernel/addresses.txt", exec.Command("ip", "addr")),
 		outputOf("kernel/routes.txt", exec.Command("ip", "route", "show", "table", "all")),
@@ -136,6 +142,15 @@ func (s *sockets) sources(config, data string, hours int, kernel []Source) []Sou
 func (s *sockets) page(role, name, path string) Source {
 	c := admin.Dial(s.dir, role)
 	return Source{role + "/" + name, func(ctx context.Context) ([]byte, error) { return c.Get(ctx, path) }}
+}
+
+// units returns what systemctl prints of Heddle's units, and of a slice that is named after it.
+func units(name, verb string) Source {
+	s := outputOf(name, exec.Command("systemctl", "--no-pager", verb, "heddle*", "calico-dhcp-agent*", "system-heddle*"))
+	return Source{name, func(ctx context.Context) ([]byte, error) {
+		text, err := s.Read(ctx)
+		return withoutUnitSecrets(text), err
+	}}
 }
 
 func file(name, path string) Source {

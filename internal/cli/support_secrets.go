@@ -49,7 +49,8 @@ func (s *strikeOut) anonymise(names ...string) {
 
 // Forms of secrets, wherever they come from, and of what identifies a host or user.
 var (
-	tokens    = regexp.MustCompile(`heddle-join-[\w.-]+|gAAAA[\w=-]{20,}`)
+	// A machine may be named heddle-server-1.example.org: a server's token goes on with JSON.
+	tokens    = regexp.MustCompile(`heddle-join-[\w.-]+|heddle-server-\d+\.eyJ[\w-]+|gAAAA[\w=-]{20,}`)
 	blocks    = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
 	mac       = regexp.MustCompile(`\b[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\b`)
 	ipv4      = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`)
@@ -115,6 +116,32 @@ func (s *strikeOut) alias(kind, of string) string {
 		s.aliases[of] = fmt.Sprintf("%s-%d", kind, s.counts[kind])
 	}
 	return s.aliases[of]
+}
+
+// unitSetting matches the name of a variable, flag or credential in a unit, up to its value.
+var unitSetting = regexp.MustCompile(`\b[A-Z][A-Z0-9_]*=|--?[a-z][a-z0-9-]*[= ]|^SetCredential\w*=`)
+
+// withoutUnitSecrets returns units, as systemctl prints them, without the rest of each line that
+// has a secret: where it ends is a matter of systemd's quotes.
+func withoutUnitSecrets(units []byte) []byte {
+	whole := strings.ReplaceAll(string(units), "\\\n", "")
+	var clean strings.Builder
+	for line := range strings.Lines(whole) {
+		for _, at := range unitSetting.FindAllStringIndex(line, -1) {
+			if secretInUnit(line[at[0]:at[1]]) {
+				line = line[:at[1]] + telemetry.StruckOut + "\n"
+				break
+			}
+		}
+		clean.WriteString(line)
+	}
+	return []byte(clean.String())
+}
+
+// secretInUnit reports whether the value of a unitSetting is a secret.
+func secretInUnit(setting string) bool {
+	name := strings.ReplaceAll(strings.ToLower(strings.Trim(setting, "-= ")), "_", "-")
+	return strings.HasPrefix(name, "setcredential") || strings.HasSuffix(name, "-headers") || telemetry.Secret(strings.TrimPrefix(name, "heddle-"))
 }
 
 // passwordLine is a line of a file of credentials, such as clouds.yaml or an openrc.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/api/jointoken"
 	"heddle/internal/cli/bundletest"
 )
 
@@ -60,6 +61,12 @@ func TestStrikeOut(t *testing.T) {
 	if got := string(s.apply([]byte("key " + key + " token heddle-join-1.abc-DEF.x end"))); got != "key <struck out> token <struck out> end" {
 		t.Errorf("got %q", got)
 	}
+	for _, kind := range []jointoken.Kind{jointoken.ForHost, jointoken.ForServer} {
+		token := jointoken.Token{Servers: []string{"https://192.0.2.1:9698"}, Secret: "marker"}.Encode(kind)
+		if got := string(s.apply([]byte(`{"said": "token ` + token + `"}`))); got != `{"said": "token <struck out>"}` {
+			t.Errorf("token %s: got %s", kind, got)
+		}
+	}
 	plain := `{"name": "db-master", "ip": "192.0.2.1", "mac": "fa:16:3e:00:00:01"}`
 	if got := string(s.apply([]byte(plain))); got != plain {
 		t.Errorf("not anonymous: got %s", got)
@@ -83,6 +90,35 @@ func TestStrikeOut(t *testing.T) {
 	alias := s.aliases["192.0.2.1"]
 	if strings.Count(first+second, alias) != 2 || s.aliases["192.0.2.2"] == alias {
 		t.Errorf("alias %s in\n%s\n%s", alias, first, second)
+	}
+}
+
+// TestUnitSecrets: variables and flags in units, as systemctl prints them, are without their
+// secrets, and the rest stays.
+func TestUnitSecrets(t *testing.T) {
+	t.Parallel()
+	text := `# /etc/systemd/system/heddle.service.d/own.conf
+Environment=HEDDLE_DATA=/srv/heddle "HEDDLE_ADMIN_PASSWORD=marker one" 'OTHER=marker'
+Environment=OTEL_EXPORTER_OTLP_HEADERS=authorization=marker HEDDLE_JOIN_FILE=/etc/heddle/marker
+Environment=HEDDLE_JOIN_FILE=/etc/heddle/join
+SetCredential=one:marker
+ExecStart=/usr/bin/heddle serve --admin-password-file /etc/heddle/password --neutron-listen 192.0.2.1:9696 \
+  --admin-password \
+  marker --join=marker
+LimitNOFILE=65536
+ExecStart={ path=/usr/bin/heddle ; argv[]=/usr/bin/heddle agent --join marker ; ignore_errors=no }
+`
+	want := `# /etc/systemd/system/heddle.service.d/own.conf
+Environment=HEDDLE_DATA=/srv/heddle "HEDDLE_ADMIN_PASSWORD=<struck out>
+Environment=OTEL_EXPORTER_OTLP_HEADERS=<struck out>
+Environment=HEDDLE_JOIN_FILE=/etc/heddle/join
+SetCredential=<struck out>
+ExecStart=/usr/bin/heddle serve --admin-password-file /etc/heddle/password --neutron-listen 192.0.2.1:9696   --admin-password <struck out>
+LimitNOFILE=65536
+ExecStart={ path=/usr/bin/heddle ; argv[]=/usr/bin/heddle agent --join <struck out>
+`
+	if got := string(withoutUnitSecrets([]byte(text))); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 type Table struct {
 	Prefix string   `json:"prefix"` // such as /heddle/neutron/networks/
 	Keys   int      `json:"keys"`
-	Sum    [32]byte `json:"-"` // SHA-256 of keys and values, in their order
+	Bytes  int64    `json:"bytes"` // of keys and values
+	Sum    [32]byte `json:"-"`     // SHA-256 of keys and values, in their order
 }
 
 // pageKeys bounds the keys read at once. A page of the largest records has some 100 MiB.
@@ -72,8 +73,9 @@ func (s *Etcd) keys(ctx context.Context, revision int64) iter.Seq2[*mvccpb.KeyVa
 type tableSums map[string]*tableSum
 
 type tableSum struct {
-	keys int
-	hash hash.Hash
+	keys  int
+	bytes int64
+	hash  hash.Hash
 }
 
 // add adds a key, after all keys before it in order.
@@ -85,6 +87,7 @@ func (t tableSums) add(key string, value []byte) {
 		t[prefix] = sum
 	}
 	sum.keys++
+	sum.bytes += int64(len(key) + len(value))
 	for _, part := range [][]byte{[]byte(key), value} {
 		sum.hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
 		sum.hash.Write(part)
@@ -93,7 +96,7 @@ func (t tableSums) add(key string, value []byte) {
 
 func (t tableSums) tables() (all []Table) {
 	for _, prefix := range slices.Sorted(maps.Keys(t)) {
-		all = append(all, Table{prefix, t[prefix].keys, [sha256.Size]byte(t[prefix].hash.Sum(nil))})
+		all = append(all, Table{prefix, t[prefix].keys, t[prefix].bytes, [sha256.Size]byte(t[prefix].hash.Sum(nil))})
 	}
 	return all
 }

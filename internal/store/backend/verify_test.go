@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,9 @@ func TestVerifyBackup(t *testing.T) {
 		if got[prefix] != want {
 			t.Errorf("%d keys below %s, want %d", got[prefix], prefix, want)
 		}
+	}
+	if at := slices.IndexFunc(v.Tables, func(t Table) bool { return t.Prefix == "plain" }); v.Tables[at].Bytes != int64(len("plain"+"key")) {
+		t.Errorf("a key and its value have %d bytes", v.Tables[at].Bytes)
 	}
 	if v.Revision != last-1 {
 		t.Errorf("revision %d, want %d", v.Revision, last-1)
