@@ -217,7 +217,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), cniCommand(), wireguardCommand(), speakerCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(demo.Command(), bench.Command(), versionCommand(), manualCommand(), monitoringCommand(), configCommand(), drillCommand())
-	root.AddCommand(cli.DoctorCommand(doctorChecks), cli.SupportCommand(supportSettings, datapathMaps()))
+	root.AddCommand(cli.DoctorCommand(secretFiles, doctorChecks), cli.SupportCommand(supportSettings, datapathMaps()))
 	return root
 }
 

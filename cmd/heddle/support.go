@@ -3,10 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"heddle/internal/cli"
 	"heddle/internal/overlay/datapath"
@@ -57,6 +62,41 @@ func secretsOf(key string, values []string) (secrets []string) {
 		secrets = append(secrets, strings.Fields(string(raw))...)
 	}
 	return secrets
+}
+
+// secretFiles returns the files with secrets that this machine's settings name; none without
+// settings.
+func secretFiles(cmd *cobra.Command) (files []cli.SecretFile, err error) {
+	root := newRoot()
+	file, err := readSections(configPath(cmd), root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(file.sections)) {
+		top, _, err := root.Find([]string{name})
+		if err != nil {
+			continue // heddle config check says what is wrong with it
+		}
+		for _, key := range slices.Sorted(maps.Keys(file.sections[name])) {
+			if f := findFlag(top, key); f != nil && namesSecretFile(f) {
+				for _, path := range file.sections[name][key] {
+					files = append(files, cli.SecretFile{Setting: name + "." + key, Path: path})
+				}
+			}
+		}
+	}
+	return files, nil
+}
+
+// namesSecretFile reports whether a flag names a file with a private key, password, token or
+// credentials. The key of --ssh-key is public.
+func namesSecretFile(f *pflag.Flag) bool {
+	of, isFile := strings.CutSuffix(f.Name, "-file")
+	kind, _ := pflag.UnquoteUsage(f)
+	return kind == "file" && (isFile && telemetry.Secret(of) || strings.HasSuffix(f.Name, "-key") && f.Name != "ssh-key" ||
+		f.Name == "clouds" || strings.HasSuffix(f.Name, "-credentials"))
 }
 
 // datapathMaps is the file of a support bundle with the sizes of the overlay's eBPF maps.

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"heddle/internal/cli"
 	"heddle/internal/cli/bundletest"
 	"heddle/internal/netlab"
 )
@@ -40,7 +43,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	}
 	files := bundletest.Unpack(t, bundle)
 	for name, words := range map[string]string{
-		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "store-changes.json": `"key": "/heddle/neutron/networks/`, "kernel/maps.json": "[", "settings/serve.txt": "admin-password", "settings/agent.txt": "https://nova:<struck out>@",
+		"version.txt": "heddle version", "status.json": `"problems"`, "doctor.json": `"check"`, "store.json": `"quota"`, "store-tables.json": `"prefix": "/heddle/neutron/networks/"`, "store-changes.json": `"key": "/heddle/neutron/networks/`, "kernel/maps.json": "[", "settings/serve.txt": "admin-password", "settings/agent.txt": "https://nova:<struck out>@",
 		"serve/status.json": `"role":"serve"`, "serve/metrics.txt": "heddle_build_info", "serve/goroutines.txt": "goroutine ", "serve/heap.pb.gz": "",
 		"serve/cpu.pb.gz": "", "kernel/links.txt": "lo: ", "manifest.json": "settings/agent.txt",
 	} {
@@ -55,4 +58,33 @@ func TestSupportHasNoSecrets(t *testing.T) {
 	}
 	refuse(t, ns, 1, "file exists", "support", "--config", config, "--run-dir", run, "--output-file", bundle)
 	refuse(t, ns, 2, "--hours 0: want 1 or more", "support", "--hours", "0")
+}
+
+// TestSecretFiles: these settings, and no others, name files with secrets, which heddle doctor
+// looks at where a machine's settings have them.
+func TestSecretFiles(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, top := range newRoot().Commands() {
+		for _, name := range flagNames(top) {
+			if namesSecretFile(findFlag(top, name)) && !slices.Contains(got, name) {
+				got = append(got, name)
+			}
+		}
+	}
+	slices.Sort(got)
+	if want := "clouds dns-update-secret-file etcd-key etcd-password-file hosts-ca-key join-file keystone-password-file metadata-secret-file nova-credentials ovsdb-key password-file tls-key"; strings.Join(got, " ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
+	}
+
+	path := filepath.Join(t.TempDir(), "heddle.yaml")
+	writeFile(t, path, "serve:\n  tls-key: /etc/heddle/tls/server.key\n  tls-cert: /etc/heddle/tls/server.crt\n  dns-update-key: heddle\nagent:\n  join-file: /etc/heddle/join-token\nno-command:\n  a: b\n")
+	doctor, _, err := newRoot().Find([]string{"doctor"})
+	if err := errors.Join(err, doctor.ParseFlags([]string{"--config", path})); err != nil {
+		t.Fatal(err)
+	}
+	files, err := secretFiles(doctor)
+	if want := []cli.SecretFile{{Setting: "agent.join-file", Path: "/etc/heddle/join-token"}, {Setting: "serve.tls-key", Path: "/etc/heddle/tls/server.key"}}; err != nil || !slices.Equal(files, want) {
+		t.Errorf("got %v, %v, want %v", files, err, want)
+	}
 }

@@ -53,9 +53,10 @@ type finding struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-// DoctorCommand returns the command that prints what this machine lacks. checks returns the checks
-// of other packages, for a machine with this server and agent.
-func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
+// DoctorCommand returns the command that prints what this machine lacks. secrets returns the files
+// with secrets that the machine's settings name, and checks the checks of other packages, for a
+// machine with this server and agent.
+func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks func(Server, Agent) []Check) *cobra.Command {
 	var server Server
 	var agent Agent
 	cmd := &cobra.Command{
@@ -92,8 +93,11 @@ func DoctorCommand(checks func(Server, Agent) []Check) *cobra.Command {
 		if *mtu < leastMTU || *mtu > mostMTU {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--underlay-mtu %d: want %d to %d", *mtu, leastMTU, mostMTU)}
 		}
-		all := slices.Concat(machineChecks(), kernelFiles("/").checks(),
-			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), syncCheck(server.Data), ownNameCheck(), tunnelsCheck(s)}, checks(server, agent))
+		root := kernelFiles("/")
+		named := func() ([]SecretFile, error) { return secrets(cmd) }
+		all := slices.Concat(machineChecks(), root.checks(),
+			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), root.secretFilesCheck(server.Data, named), syncCheck(server.Data), ownNameCheck(), tunnelsCheck(s)},
+			checks(server, agent))
 		for _, peer := range *peers {
 			address, err := netip.ParseAddr(peer)
 			if err != nil || !address.Is4() {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -118,52 +117,6 @@ func (root kernelFiles) findOthers() error {
 	}
 	return nil
 }
-
-// secretsCheck finds secret files of a server or agent that others than the owner can read.
-func secretsCheck(who, dir string) Check {
-	return Check{
-		Name: "secrets in " + dir, For: who, Fix: "chmod 600 FILE, and chown it to the owner of the directory",
-		Run: func(context.Context) error { return checkSecrets(dir) },
-	}
-}
-
-// isSecret reports whether a file holds a key, password or token, by its name.
-func isSecret(name string) bool {
-	return strings.HasSuffix(name, ".key") || strings.Contains(name, "password") || slices.Contains([]string{"clouds.yaml", "openrc", "host.json"}, name)
-}
-
-func checkSecrets(dir string) error {
-	top, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // no such server or agent here
-	} else if err != nil {
-		return err
-	}
-	var wrong []string
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || !isSecret(d.Name()) {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if info.Mode().Perm()&0o077 != 0 {
-			wrong = append(wrong, fmt.Sprintf("%s has mode %o", path, info.Mode().Perm()))
-		}
-		if of, want := owner(info), owner(top); of != want {
-			wrong = append(wrong, fmt.Sprintf("%s belongs to user %d, its directory to %d", path, of, want))
-		}
-		return nil
-	})
-	if len(wrong) > 0 {
-		err = errors.Join(err, errors.New(strings.Join(wrong, "; ")))
-	}
-	return err
-}
-
-// owner returns the user id of a file's owner.
-func owner(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
 
 const (
 	// mostSync is the time that etcd allows a disk for a sync: the 99th percentile.

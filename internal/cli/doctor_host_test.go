@@ -122,6 +122,40 @@ func TestSecretsCheck(t *testing.T) {
 	wantFinding(t, secretsCheck("serve", dir), "ca.key belongs to user 12345")
 }
 
+// TestSecretFilesCheck: files that settings name and credentials in /etc/heddle that others can
+// read, or that are another user's than root and the data's; what is not there is passed over.
+func TestSecretFilesCheck(t *testing.T) {
+	t.Parallel()
+	root, data := t.TempDir(), t.TempDir()
+	key, token, clouds := filepath.Join(root, "server.key"), filepath.Join(root, "token"), filepath.Join(root, "etc/heddle/nova-clouds.yaml")
+	check := kernelFiles(root).secretFilesCheck(data, func() ([]SecretFile, error) {
+		return []SecretFile{{"serve.tls-key", key}, {"agent.join-file", token}}, nil
+	})
+	put(t, key, "x", 0o600)
+	put(t, clouds, "x", 0o600)
+	wantFinding(t, check, "")
+	for _, path := range []string{key, clouds} {
+		if err := os.Chmod(path, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantFinding(t, check, "serve.tls-key: "+key+" has mode 640; "+clouds+" has mode 640")
+	wantUndecided(t, kernelFiles(root).secretFilesCheck(data, func() ([]SecretFile, error) { return nil, errors.New("no settings") }), "no settings")
+	if os.Geteuid() != 0 {
+		t.Skip("giving a file to another user takes root")
+	}
+	for _, path := range []string{key, clouds} {
+		if err := errors.Join(os.Chmod(path, 0o600), os.Chown(path, 12345, -1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantFinding(t, check, key+" belongs to user 12345, want one of [0]")
+	if err := os.Chown(data, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, check, "")
+}
+
 // TestSyncCheck: a disk is judged by the slowest of a hundred syncs, and left as it was.
 func TestSyncCheck(t *testing.T) {
 	t.Parallel()

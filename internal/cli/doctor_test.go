@@ -26,7 +26,7 @@ func TestDoctorTellsMissingFromOptional(t *testing.T) {
 		"there":    {Check{Name: "seat", Run: func(context.Context) error { return nil }}, "ok", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := DoctorCommand(nil)
+			cmd := DoctorCommand(nil, nil)
 			var out bytes.Buffer
 			cmd.SetOut(&out)
 			err := diagnose(cmd, "text", []Check{c.check})
