@@ -97,7 +97,7 @@ func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks fu
 		named := func() ([]SecretFile, error) { return secrets(cmd) }
 		all := slices.Concat(machineChecks(), root.checks(),
 			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), root.secretFilesCheck(server.Data, named), syncCheck(server.Data), ownNameCheck(), tunnelsCheck(s)},
-			checks(server, agent))
+			root.integrationChecks(), checks(server, agent))
 		for _, peer := range *peers {
 			address, err := netip.ParseAddr(peer)
 			if err != nil || !address.Is4() {
