@@ -50,6 +50,8 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run("for unit in heddle heddle-agent; do grep -zq '^OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20TOKEN$' /proc/$(systemctl show -P MainPID $unit)/environ; done")
 	m.run("systemctl reload heddle heddle-agent; systemctl is-active heddle heddle-agent; journalctl -u heddle | grep 'msg=reloaded'; journalctl -u heddle-agent | grep 'msg=reloaded'")
 	m.run(`test "$(stat -c '%U %G %a' /run/heddle /run/heddle/serve.sock | tr '\n' ' ')" = "root heddle 1770 heddle heddle 600 "; heddle log-level --role serve`)
+	m.run(`heddle support --timeout 2m --output-file /tmp/support.tar.gz; cd /tmp; tar -xzf support.tar.gz; rm support.tar.gz
+		grep 'ExecStart=/usr/bin/heddle serve' support/units.txt; grep 'ExecStart=/usr/bin/heddle agent' support/units.txt; grep -x Id=heddle-agent.service support/units-state.txt`)
 	m.run("man heddle-serve heddle.yaml >/dev/null 2>&1 || zcat /usr/share/man/man5/heddle.yaml.5.gz | grep -q neutron-listen") // man is not everywhere
 
 	// The unit of the nightly backup verifies it. Of a store that was moved it fails, and says
