@@ -48,6 +48,9 @@ func TestPackageUnderSystemd(t *testing.T) {
 	}
 	m.run(guideBlock(t, "tracing.md", "install -m 600 /dev/null /etc/default/heddle"))
 	m.run("for unit in heddle heddle-agent; do grep -zq '^OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20TOKEN$' /proc/$(systemctl show -P MainPID $unit)/environ; done")
+	m.run(`for unit in heddle heddle-agent; do systemctl show -P ControlGroup $unit | grep "^/system.slice/system-heddle.slice/$unit.service$"; done
+		systemctl show -P LimitNOFILE heddle | grep -x 1048576; systemctl show -P OOMScoreAdjust heddle-agent | grep -x -- -500
+		systemctl set-property heddle MemoryHigh=2G; systemctl show -P MemoryHigh heddle | grep -x 2147483648; systemctl revert heddle`)
 	m.run("systemctl reload heddle heddle-agent; systemctl is-active heddle heddle-agent; journalctl -u heddle | grep 'msg=reloaded'; journalctl -u heddle-agent | grep 'msg=reloaded'")
 	m.run(`test "$(stat -c '%U %G %a' /run/heddle /run/heddle/serve.sock | tr '\n' ' ')" = "root heddle 1770 heddle heddle 600 "; heddle log-level --role serve`)
 	m.run(`heddle support --timeout 2m --output-file /tmp/support.tar.gz; cd /tmp; tar -xzf support.tar.gz; rm support.tar.gz
