@@ -143,8 +143,8 @@ var guides = map[string]guide{
 			"openstack port show vm1 -c status -c binding_host_id -c binding_vif_type":                                       {change: map[string]string{"PORT-ID": "$(openstack port show vm1 -f value -c id)"}},
 			"apt-get install ./heddle_NEW_amd64.deb":                                                                         {notRun: "scripts/package upgrades a package, under a real systemd"},
 			"install -m 755 heddle.new /usr/local/bin/heddle":                                                                {first: "cp bin/heddle heddle.new"},
-			"systemctl stop heddle": {notRun: "scripts/package follows it, under a real systemd"},
-			"heddle doctor --config /etc/heddle/heddle.yaml --peer 192.0.2.12": {change: map[string]string{"192.0.2.12": "192.0.2.1"}},
+			"systemctl stop heddle.socket heddle":                                                                            {notRun: "scripts/package follows it, under a real systemd"},
+			"heddle doctor --config /etc/heddle/heddle.yaml --peer 192.0.2.12":                                               {change: map[string]string{"192.0.2.12": "192.0.2.1"}},
 			`curl -f -X PUT -H "X-Auth-Token: $(openstack token issue -f value -c id)" -d '{"quota": {"port": 1000}}' https://cloud.example:9696/v2.0/quotas/PROJECT-ID`: {
 				change: map[string]string{"https://cloud.example:9696": "http://127.0.0.1:9696", "PROJECT-ID": "$(openstack token issue -f value -c project_id)"}},
 		}},
@@ -177,13 +177,13 @@ var guides = map[string]guide{
 			"install -d -o heddle -g heddle -m 700 /var/lib/heddle": {on: twoServers, token: "{machine}"}, // at once, although the page says one at a time
 			". /var/lib/heddle/openrc": {on: twoServers[1:], change: map[string]string{"heddle cluster list": "until [ $(heddle cluster list | grep -c ' up ') = 3 ]; do sleep 0.2; done"},
 				then: "cp -r /var/lib/heddle/tls /opt/heddle-shared/stolen"}, // for when it is stolen
-			"heddle cluster remove s2":     {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
-			"heddle cluster remove s3":     {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
-			"heddle cluster remove s3 (2)": {notRun: stolenFollowed},
-			"systemctl restart heddle (2)": {notRun: stolenFollowed},
-			"heddle ca status --wait 1m":   {notRun: stolenFollowed},
-			"systemctl stop heddle":        {notRun: stolenFollowed},
-			"systemctl start heddle":       {notRun: stolenFollowed},
+			"heddle cluster remove s2":            {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
+			"heddle cluster remove s3":            {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
+			"heddle cluster remove s3 (2)":        {notRun: stolenFollowed},
+			"systemctl restart heddle (2)":        {notRun: stolenFollowed},
+			"heddle ca status --wait 1m":          {notRun: stolenFollowed},
+			"systemctl stop heddle.socket heddle": {notRun: stolenFollowed},
+			"systemctl start heddle":              {notRun: stolenFollowed},
 		}},
 	"cluster.md#A server was stolen": {
 		after:    append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join", "cluster.md#The first server", "cluster.md#Each further server"),
@@ -195,7 +195,7 @@ var guides = map[string]guide{
 				then:   "fails opens_store stolen.crt stolen.key; forge; fails opens_store forged.crt forged.key",
 			},
 			"systemctl restart heddle (2)": {on: []string{"cloud", "s2"}}, // at once, although the page says one at a time
-			"systemctl stop heddle": {first: "former_password=$OS_PASSWORD",
+			"systemctl stop heddle.socket heddle": {first: "former_password=$OS_PASSWORD",
 				change: map[string]string{"HEDDLE_ADMIN_PASSWORD=…": "HEDDLE_ADMIN_PASSWORD=a-new-password"}},
 			"systemctl start heddle": {then: "fails env OS_PASSWORD=$former_password heddle host list; until heddle host list | grep 'h1 .* up '; do sleep 0.2; done"},
 		}},
@@ -214,7 +214,7 @@ var guides = map[string]guide{
 			"adduser --system --group --no-create-home --home /var/lib/heddle heddle": {on: []string{"next"}, first: "cp /opt/heddle-shared/server.tar /root/"},
 		}},
 	"backup.md": {after: install, machines: []machineAt{{"cloud", 1}, {"new", 2}}, blocks: map[string]blockStep{
-		"systemctl stop heddle": {then: "cp /var/backups/heddle/today.db /opt/heddle-shared/"},
+		"systemctl stop heddle.socket heddle": {then: "cp /var/backups/heddle/today.db /opt/heddle-shared/"},
 		"install -d -o heddle -g heddle -m 700 /var/lib/heddle /var/backups/heddle": {on: []string{"new"},
 			first: `adduser --quiet --system --group --no-create-home --home /var/lib/heddle heddle
 				install -d /etc/heddle

@@ -46,6 +46,26 @@ func TestGuides(t *testing.T) {
 }
 
 // TestSosPlugin: the plug-in of sos is Python, and calls commands that there are.
+// TestGuidesStopSockets: who stops a server by a guide stops heddle.socket with it, since the next
+// client would start it again.
+func TestGuidesStopSockets(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(pagePath("*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	alone := regexp.MustCompile(`systemctl stop heddle(?:\.service)?[^\w.-]`)
+	for _, page := range pages {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := alone.FindString(string(raw)); found != "" {
+			t.Errorf("%s: %q: want systemctl stop heddle.socket heddle", page, found)
+		}
+	}
+}
+
 func TestSosPlugin(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "python3", "testdata/sos_commands.py", filepath.Join("..", "..", "docs", "guides", "files", "sos_heddle.py")).CombinedOutput()

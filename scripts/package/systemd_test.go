@@ -60,7 +60,7 @@ func TestPackageUnderSystemd(t *testing.T) {
 	// The unit of the nightly backup verifies it. Of a store that was moved it fails, and says
 	// where that is.
 	m.run("systemctl start heddle-backup; ls /var/backups/heddle/*.db; test -e /var/lib/heddle/backup-verified")
-	m.run(`systemctl stop heddle
+	m.run(`systemctl stop heddle.socket heddle
 		etcd --data-dir /tmp/etcd --max-txn-ops 8192 --max-request-bytes 67108864 >/tmp/etcd.log 2>&1 & etcd=$!
 		until curl -sf http://127.0.0.1:2379/health; do sleep 0.1; done
 		runuser -u heddle -- heddle move --data /var/lib/heddle --etcd-endpoints 127.0.0.1:2379
@@ -69,7 +69,7 @@ func TestPackageUnderSystemd(t *testing.T) {
 		systemctl is-failed heddle-backup
 		journalctl -u heddle-backup | grep 'was moved on .* to the etcd cluster at 127.0.0.1:2379'
 		runuser -u heddle -- heddle move --undo --data /var/lib/heddle
-		systemctl reset-failed heddle-backup; systemctl start heddle; systemctl is-active heddle-agent`)
+		systemctl reset-failed heddle-backup; systemctl start heddle; test "$(systemctl is-active heddle.socket)" = inactive; systemctl is-active heddle-agent`)
 	m.until(" up ", "heddle host list")
 
 	for unit, port := range map[string]string{"heddle": "9697", "heddle-agent": "9699"} {
@@ -86,8 +86,12 @@ func TestPackageUnderSystemd(t *testing.T) {
 	}
 
 	m.put(pack(t, "v0.1.1", heddle), "/root/heddle_0.1.1_amd64.deb")
-	m.run(guideBlock(t, "operating.md", "systemctl stop heddle"))
+	m.run(guideBlock(t, "operating.md", "systemctl stop heddle.socket heddle"))
 	m.run("systemctl is-active heddle.socket")
+	// Stopped as before a restore, the server is not started by a client; then both are.
+	m.run(`systemctl stop heddle.socket heddle; if curl -sS http://127.0.0.1:9696/; then exit 1; fi
+		test "$(systemctl is-active heddle.socket heddle | tr '\n' ' ')" = "inactive inactive "
+		systemctl start heddle; systemctl is-active heddle.socket; curl -sSf http://127.0.0.1:9696/`)
 	m.run(`touch /tmp/load; while [ -e /tmp/load ]; do curl -sSf -o /dev/null http://127.0.0.1:9696/ || touch /tmp/refused; done & load=$!
 		for i in 1 2 3; do systemctl restart heddle; done
 		dpkg -i heddle_0.1.1_amd64.deb </dev/null
