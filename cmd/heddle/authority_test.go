@@ -168,6 +168,7 @@ func TestAuthorityRotationOfCluster(t *testing.T) {
 	if v := caStatus(t, s1.ns, s1.data); !slices.Equal(v.roles(), []string{"signs", "next"}) || !slices.ContainsFunc(v.WaitingFor, func(w string) bool { return strings.HasPrefix(w, "server s3 is down") }) {
 		t.Errorf("while a server is down: %+v", v)
 	}
+	refuse(t, s1.ns, 1, "the new one does not sign yet", "ca", "rotate", "--data", s1.data)
 	s3.start(t, s3.member()...)
 	withinLease(t, "the rotation to be over", func() bool { return !caStatus(t, s1.ns, s1.data).Rotating })
 	for _, m := range s.servers {

@@ -177,23 +177,30 @@ var guides = map[string]guide{
 			"install -d -o heddle -g heddle -m 700 /var/lib/heddle": {on: twoServers, token: "{machine}"}, // at once, although the page says one at a time
 			". /var/lib/heddle/openrc": {on: twoServers[1:], change: map[string]string{"heddle cluster list": "until [ $(heddle cluster list | grep -c ' up ') = 3 ]; do sleep 0.2; done"},
 				then: "cp -r /var/lib/heddle/tls /opt/heddle-shared/stolen"}, // for when it is stolen
-			"heddle cluster remove s2":            {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
-			"heddle cluster remove s3":            {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
-			"heddle cluster remove s3 (2)":        {notRun: stolenFollowed},
-			"systemctl restart heddle (2)":        {notRun: stolenFollowed},
-			"heddle ca status --wait 1m":          {notRun: stolenFollowed},
-			"systemctl stop heddle.socket heddle": {notRun: stolenFollowed},
-			"systemctl start heddle":              {notRun: stolenFollowed},
+			"heddle cluster remove s2":                          {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
+			"heddle cluster remove s3":                          {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
+			"heddle cluster remove s3 (2)":                      {notRun: stolenFollowed},
+			"until heddle ca rotate --retire; do sleep 1; done": {notRun: stolenFollowed},
+			"systemctl restart heddle (2)":                      {notRun: stolenFollowed},
+			"heddle ca status --wait 1m":                        {notRun: stolenFollowed},
+			"systemctl stop heddle.socket heddle":               {notRun: stolenFollowed},
+			"systemctl start heddle":                            {notRun: stolenFollowed},
 		}},
 	"cluster.md#A server was stolen": {
 		after:    append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join", "cluster.md#The first server", "cluster.md#Each further server"),
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"s2", 2}, {"s3", 3}},
 		blocks: map[string]blockStep{
+			// Stolen while a rotation waits for a program: with the authority that signs by then.
 			"heddle cluster remove s3 (2)": {
-				first:  ". /opt/heddle-source/cmd/heddle/testdata/guides/thief; opens_store stolen.crt stolen.key",
+				first: `heddle calico access p1 --dir /root/p1; heddle ca rotate
+					until grep 'does not sign any more' <(heddle ca status) && fails grep 'server .* has no certificate' <(heddle ca status); do sleep 0.2; done
+					cp -rT /var/lib/heddle/tls /opt/heddle-shared/stolen
+					. /opt/heddle-source/cmd/heddle/testdata/guides/thief; opens_store stolen.crt stolen.key`,
 				change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"},
-				then:   "fails opens_store stolen.crt stolen.key; forge; fails opens_store forged.crt forged.key",
 			},
+			"until heddle ca rotate --retire; do sleep 1; done": {on: []string{"cloud", "s2"}, // at once, although the page says one at a time
+				first: ". /opt/heddle-source/cmd/heddle/testdata/guides/thief; systemctl restart heddle",
+				then:  "fails opens_store stolen.crt stolen.key; forge; fails opens_store forged.crt forged.key"},
 			"systemctl restart heddle (2)": {on: []string{"cloud", "s2"}}, // at once, although the page says one at a time
 			"systemctl stop heddle.socket heddle": {first: "former_password=$OS_PASSWORD",
 				change: map[string]string{"HEDDLE_ADMIN_PASSWORD=…": "HEDDLE_ADMIN_PASSWORD=a-new-password"}},

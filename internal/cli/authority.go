@@ -145,8 +145,8 @@ func caRotateCommand(cloud *cloud.Config) *cobra.Command {
 		Use:   "rotate",
 		Short: "Exchange the authority, without an outage",
 		Long: `Makes a new authority, which is trusted beside the present one. Once all servers trust it, it signs, and servers and hosts get new
-certificates by themselves; when no server, host or program has one of the authority before, that is trusted no more. Run again, the command changes nothing while this
-goes on: heddle ca status shows how far it is. With --retire the end does not wait for hosts that are away.`,
+certificates by themselves; when no server, host or program has one of the authority before, that is trusted no more. While this goes on the command is refused:
+heddle ca status shows how far it is. With --retire the end does not wait for hosts that are away.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&retire, "retire", false, "end the trust in the authority before now: hosts that are away renew when they come back, programs need new certificates")

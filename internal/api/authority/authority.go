@@ -97,13 +97,17 @@ func (s *service) answer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// rotate begins a rotation, or finds that one has begun.
+// rotate begins a rotation.
 func (s *service) rotate(w http.ResponseWriter, r *http.Request) error {
 	err := s.Store.AnnounceAuthority(r.Context(), s.Now())
-	if errors.Is(err, backend.ErrRotating) {
-		return api.Errorf(http.StatusConflict, "The authority is being exchanged, and the one before it is still trusted: "+
+	switch {
+	case errors.Is(err, backend.ErrAnnounced):
+		return api.Errorf(http.StatusConflict, "The authority is being exchanged already, and the new one does not sign yet: "+
+			"`heddle ca status` says what that waits for. If the new one's key may have been read, too, exchange that one after this exchange.")
+	case errors.Is(err, backend.ErrRotating):
+		return api.Errorf(http.StatusConflict, "The authority is being exchanged already, and the one before it is still trusted: "+
 			"`heddle ca status` says what the end of that waits for; `heddle ca rotate --retire` does not wait.")
-	} else if err != nil {
+	case err != nil:
 		return err
 	}
 	s.Log.Info("the authority is to be exchanged", "by", api.Who(r.Context()).UserID)

@@ -44,8 +44,12 @@ type storedAuthority struct {
 	FormerTrusted bool   `json:"former_trusted,omitempty"`
 }
 
-// ErrRotating: a rotation of the authority is under way.
-var ErrRotating = errors.New("the authority is being rotated")
+// ErrAnnounced and ErrRotating: a rotation of the authority is under way, before and after the new
+// one signs.
+var (
+	ErrAnnounced = errors.New("a new authority is announced")
+	ErrRotating  = errors.New("the authority is being rotated")
+)
 
 // AuthorityState describes the authority in force and its rotation. Certificates are nil where
 // there is none.
@@ -123,13 +127,14 @@ func (s *Etcd) changeAuthority(ctx context.Context, f func(*storedAuthority) (ch
 	}
 }
 
-// AnnounceAuthority begins a rotation: it makes the authority that will sign. Called again it does
-// nothing, until the one before is retired: then the error is [ErrRotating].
+// AnnounceAuthority begins a rotation: it makes the authority that will sign. During a rotation the
+// error is [ErrAnnounced] or [ErrRotating]: who calls it after a theft must know that the
+// announced authority's key was made before, and may have been stolen, too.
 func (s *Etcd) AnnounceAuthority(ctx context.Context, now time.Time) error {
 	return s.changeAuthority(ctx, func(a *storedAuthority) (bool, error) {
 		switch {
 		case a.Next != nil:
-			return false, nil
+			return false, ErrAnnounced
 		case a.FormerTrusted:
 			return false, ErrRotating
 		}
