@@ -221,12 +221,12 @@ var guides = map[string]guide{
 			"adduser --system --group --no-create-home --home /var/lib/heddle heddle": {on: []string{"next"}, first: "cp /opt/heddle-shared/server.tar /root/"},
 		}},
 	"backup.md": {after: install, machines: []machineAt{{"cloud", 1}, {"new", 2}}, blocks: map[string]blockStep{
-		"systemctl stop heddle.socket heddle": {then: "cp /var/backups/heddle/today.db /opt/heddle-shared/"},
+		"systemctl stop heddle.socket heddle": {then: "cp /var/backups/heddle/today.db /var/lib/heddle/secrets.key /opt/heddle-shared/"},
 		"install -d -o heddle -g heddle -m 700 /var/lib/heddle /var/backups/heddle": {on: []string{"new"},
 			first: `adduser --quiet --system --group --no-create-home --home /var/lib/heddle heddle
 				install -d /etc/heddle
 				printf 'serve:\n  data: /var/lib/heddle\n' > /etc/heddle/heddle.yaml
-				cp /opt/heddle-shared/today.db /root/`,
+				cp /opt/heddle-shared/{today.db,secrets.key} /root/`,
 			change: map[string]string{"HEDDLE_ADMIN_PASSWORD=…": "HEDDLE_ADMIN_PASSWORD=a-new-password"}},
 		"systemctl enable --now heddle": {on: []string{"new"}, then: ". /var/lib/heddle/openrc; heddle host list | grep cloud"},
 		"ETCDCTL_API=3 etcdctl snapshot restore today.db --name e1 --initial-cluster e1=https://192.0.2.21:2380,e2=https://192.0.2.22:2380,e3=https://192.0.2.23:2380 --initial-advertise-peer-urls https://192.0.2.21:2380 --data-dir /var/lib/etcd/heddle": {

@@ -39,7 +39,7 @@ func (s *server) secretsKey(ctx context.Context) (*sealing.ServerKey, error) {
 		}
 		if why != "" {
 			s.log.Error("the key of machines' metadata is missing: metadata can be neither shown nor set by this server; "+
-				"copy the file from the data directory of another server, or from a backup, and start this server again", "file", file, "because", why)
+				"copy the file from the data directory of another server, or from a backup, chown it to the user that this server runs as, and start it again", "file", file, "because", why)
 			return nil, nil
 		}
 	}

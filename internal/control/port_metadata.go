@@ -138,7 +138,7 @@ func (s *Service) openMetadata(stored *schema.PortMetadata) (*topology.InstanceS
 
 func errNoSecretsKey() error {
 	return conflict("PortMetadataUnavailable", "This server lacks the key that keeps the metadata of machines secret: copy the file secrets.key from the "+
-		"data directory of another server, or from a backup, into this one's, and start this server again.")
+		"data directory of another server, or from a backup, into this one's, chown it to the user that this server runs as, and start it again.")
 }
 
 // mostPortsNamed bounds the ports that an error names.

@@ -31,7 +31,7 @@ type ServerKey struct {
 
 // LoadServerKey reads the key from a file, and makes it if there is none.
 func LoadServerKey(file string) (*ServerKey, error) {
-	secret, err := loadKey(file)
+	secret, err := loadKey(file, "put it back from a copy")
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ type HostKey struct{ private *ecdh.PrivateKey }
 
 // LoadHostKey reads the key from a file, and makes it if there is none.
 func LoadHostKey(file string) (*HostKey, error) {
-	secret, err := loadKey(file)
+	secret, err := loadKey(file, "put it back from a copy, or remove it to have another key made, with which what was sealed before cannot be read")
 	if err != nil {
 		return nil, err
 	}
@@ -133,19 +133,20 @@ func Fingerprint(public []byte) string {
 }
 
 // loadKey returns the 32 bytes of a key file, which has them in base64. A missing file is made, so
-// that of two processes that make it at once both have the same key.
-func loadKey(file string) ([]byte, error) {
-	secret, err := readKey(file)
+// that of two processes that make it at once both have the same key. An error about a file that
+// holds no key says what to do.
+func loadKey(file, whatToDo string) ([]byte, error) {
+	secret, err := readKey(file, whatToDo)
 	if !errors.Is(err, os.ErrNotExist) {
 		return secret, err
 	}
 	if err := makeKey(file); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	return readKey(file)
+	return readKey(file, whatToDo)
 }
 
-func readKey(file string) ([]byte, error) {
+func readKey(file, whatToDo string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, err
@@ -154,12 +155,14 @@ func readKey(file string) ([]byte, error) {
 		return nil, fmt.Errorf("key file %s: others than its owner may use it: chmod 600 %s", file, file)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("key file %s: this process, of user %d, may not read it: chown %d %s", file, os.Geteuid(), os.Geteuid(), file)
+	} else if err != nil {
 		return nil, err
 	}
 	secret, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(secret) != keySize {
-		return nil, fmt.Errorf("key file %s: want %d bytes in base64: put it back from a copy, or remove it to have another key made, with which what was sealed before cannot be read", file, keySize)
+		return nil, fmt.Errorf("key file %s: want %d bytes in base64: %s", file, keySize, whatToDo)
 	}
 	return secret, nil
 }

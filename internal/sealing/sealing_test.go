@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestServerKey(t *testing.T) {
@@ -122,8 +125,40 @@ func TestKeyFiles(t *testing.T) {
 		if _, err := LoadHostKey(file); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove it") {
 			t.Errorf("key file with %q: %v, want an error that names it and what to do", content, err)
 		}
+		// A server would go on with a key that no other has, and leave what is sealed unreadable.
+		if _, err := LoadServerKey(file); err == nil || !strings.Contains(err.Error(), "put it back from a copy") || strings.Contains(err.Error(), "remove it") {
+			t.Errorf("servers' key file with %q: %v, want an error that says to put it back, and not to remove it", content, err)
+		}
 	}
 	if _, err := LoadServerKey(filepath.Join(file, "x")); err == nil {
 		t.Error("a key below a file")
+	}
+}
+
+// TestKeyFileOfAnother: a key that root has copied for a server of another user is refused, with
+// the chown that it needs.
+func TestKeyFileOfAnother(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("reads as another user: run it as root")
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	if _, err := LoadServerKey(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(filepath.Dir(file)), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with the goroutine, and its rights with it
+		_, err := unix.SetfsuidRetUid(65534)
+		if err == nil {
+			_, err = LoadServerKey(file)
+		}
+		failed <- err
+	}()
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "chown 0 "+file) {
+		t.Errorf("%v, want an error that says to chown the file", err)
 	}
 }

@@ -74,10 +74,10 @@ func (s *serverView) findProblems(add func(fix, format string, args ...any)) {
 	switch k := s.MissingKey; {
 	case k == nil:
 	case k.Loaded:
-		add("copy the file there from another server, or from a backup, before this one is started again; docs/metadata.md",
+		add("copy the file there from another server, or from a backup, and chown it to the server's user, before this one is started again; docs/metadata.md",
 			"server %s: %s, the key of machines' metadata, is missing: the server works with what it has read at its start", s.Name, k.File)
 	default:
-		add("copy the file there from another server, or from a backup, then: systemctl restart heddle; docs/metadata.md has more",
+		add("copy the file there from another server, or from a backup, chown it to the server's user, then: systemctl restart heddle; docs/metadata.md has more",
 			"server %s works without the key of machines' metadata, %s: it can neither show nor set any", s.Name, k.File)
 	}
 }

@@ -204,6 +204,11 @@ func TestMissingKeys(t *testing.T) {
 		{Name: "s1"}, {Name: "s2", MissingKey: &schema.MissingKey{File: file, Loaded: true}}, {Name: "s3", MissingKey: &schema.MissingKey{File: file}}}}
 	v.Problems = v.findProblems(time.Now())
 	v.wantProblems(t, "server s2: "+file+", the key of machines' metadata, is missing", "server s3 works without the key of machines' metadata, "+file)
+	for _, p := range v.Problems {
+		if !strings.Contains(p.Fix, "chown it to the server's user") {
+			t.Errorf("%s: to do: %s: who copies the file as root is not told to chown it", p.What, p.Fix)
+		}
+	}
 }
 
 // TestClusterProblems: a member that is down, or that has copied for long or has never run for as
