@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"heddle/internal/dhcp/oslo"
 )
@@ -45,7 +46,6 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// TestSosPlugin: the plug-in of sos is Python, and calls commands that there are.
 // TestGuidesStopSockets: who stops a server by a guide stops heddle.socket with it, since the next
 // client would start it again.
 func TestGuidesStopSockets(t *testing.T) {
@@ -66,6 +66,7 @@ func TestGuidesStopSockets(t *testing.T) {
 	}
 }
 
+// TestSosPlugin: the plug-in of sos is Python, and calls commands that there are.
 func TestSosPlugin(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "python3", "testdata/sos_commands.py", filepath.Join("..", "..", "docs", "guides", "files", "sos_heddle.py")).CombinedOutput()
@@ -96,6 +97,37 @@ func TestUnitsLeaveDnsmasq(t *testing.T) {
 		if !strings.Contains(string(raw), "\nKillMode=process\n") {
 			t.Errorf("%s.service: want KillMode=process, so that leases go on", unit)
 		}
+	}
+}
+
+// TestBackupsOfOperatorsStay: the unit of nightly backups removes old ones of its own alone.
+func TestBackupsOfOperatorsStay(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "files", "heddle-backup.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	old := time.Now().Add(-20 * 24 * time.Hour)
+	for _, name := range []string{"2026-01-02-0304.db", "today.db", "before-upgrade.db", "2026-01-02-0304-mine.db"} {
+		file := filepath.Join(dir, name)
+		writeFile(t, file, "")
+		if err := os.Chtimes(file, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, filepath.Join(dir, old.Format("2006-01-02-1504")+".db"), "")
+	find := regexp.MustCompile(`(?m)^ExecStart=(/usr/bin/find .*)$`).FindSubmatch(raw)
+	if find == nil {
+		t.Fatal("the unit removes no old backups")
+	}
+	line := strings.ReplaceAll(string(find[1]), "/var/backups/heddle", dir)
+	if out, err := exec.CommandContext(t.Context(), "sh", "-fc", line).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*.db"))
+	if err != nil || len(left) != 4 || strings.Contains(strings.Join(left, " "), "2026-01-02-0304.db") {
+		t.Errorf("%v left: %v; want all but 2026-01-02-0304.db", left, err)
 	}
 }
 
