@@ -382,12 +382,19 @@ func (h *haproxy) reload(ctx context.Context, c *plan.Container) error {
 }
 
 // endHung ends a haproxy that has answered with an error or not at all, so that the next attempt
-// starts another one. If ctx has ended, so has the attempt alone.
+// starts another one; one that has ended by itself has said why. If ctx has ended, so has the
+// attempt alone.
 func (h *haproxy) endHung(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(fmt.Errorf("haproxy hangs: %w", err), endProcesses(h.ns))
+	select {
+	case why := <-h.ended:
+		err = errors.New(why)
+	default:
+		err = fmt.Errorf("haproxy hangs: %w", err)
+	}
+	return errors.Join(err, endProcesses(h.ns))
 }
 
 // signalAgain is the pause after which haproxy is asked to reload again: it misses the signal while

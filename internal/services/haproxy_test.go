@@ -1,6 +1,7 @@
 package services
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
@@ -82,34 +85,10 @@ func TestWorkerWithoutRights(t *testing.T) {
 	if !runConfined(t) {
 		return
 	}
-	space := netlab.ForTest(t).MustNamespace(t, "checks")
-	space.MustIP(t, "link set lo up")
-	ns, err := hostnet.OpenNamespace(space.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
-	defer func() {
-		if err := endProcesses(ns); err != nil {
-			t.Error(err)
-		}
-	}()
-	deciding := make(chan struct{})
-	close(deciding)
-	options, dir := &Options{HAProxy: "haproxy"}, t.TempDir()
-	agent := func() *haproxy {
-		h, err := openHAProxy(options, dir, ns, func(string) string { return "" }, &sight{deciding: deciding})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
-	}
+	space, agent := checksOnly(t)
 	apply := func(h *haproxy, fall int) {
 		t.Helper()
-		monitor := monitorOf(topology.MonitorTCP)
-		monitor.FailRetries = fall
-		c := &plan.Container{Pools: []plan.Pool{{ID: "p", Monitor: monitor, Members: []topology.PoolMember{{ID: "m", Address: netip.MustParseAddr("127.0.0.1"), ProtocolPort: 80}}}}}
-		if _, err := h.apply(t.Context(), c); err != nil {
+		if err := checkLocal(t, h, fall); err != nil {
 			t.Fatal(err)
 		}
 		worker, err := h.worker(t.Context())
@@ -151,6 +130,63 @@ func TestWorkerWithoutRights(t *testing.T) {
 	apply(h, 3)
 	serve(t, space, 80)
 	logged(h, topology.MemberActive)
+}
+
+// TestHAProxyThatDied: a haproxy that is found dead when its configuration changes has its last
+// words told, not that it hangs.
+func TestHAProxyThatDied(t *testing.T) {
+	if _, err := exec.LookPath("haproxy"); err != nil {
+		t.Skip("haproxy is not installed (apt install haproxy)")
+	}
+	_, agent := checksOnly(t)
+	h := agent()
+	defer h.close()
+	if err := checkLocal(t, h, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(h.pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.ended <- <-h.ended // it is dead
+	if err := checkLocal(t, h, 3); err == nil || !strings.HasPrefix(err.Error(), "haproxy has ended: signal: killed") {
+		t.Errorf("%v, want why haproxy has ended", err)
+	}
+}
+
+// checksOnly returns a namespace and what opens a haproxy in it, as each agent does that runs.
+func checksOnly(t *testing.T) (space *netlab.Namespace, agent func() *haproxy) {
+	t.Helper()
+	space = netlab.ForTest(t).MustNamespace(t, "checks")
+	space.MustIP(t, "link set lo up")
+	ns, err := hostnet.OpenNamespace(space.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(endProcesses(ns), ns.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	deciding := make(chan struct{})
+	close(deciding)
+	options, dir := &Options{HAProxy: "haproxy"}, t.TempDir()
+	return space, func() *haproxy {
+		h, err := openHAProxy(options, dir, ns, func(string) string { return "" }, &sight{deciding: deciding})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+}
+
+// checkLocal makes haproxy check port 80 of its own namespace, which is down after some failures.
+func checkLocal(t *testing.T, h *haproxy, fall int) error {
+	t.Helper()
+	monitor := monitorOf(topology.MonitorTCP)
+	monitor.FailRetries = fall
+	_, err := h.apply(t.Context(), &plan.Container{Pools: []plan.Pool{{ID: "p", Monitor: monitor,
+		Members: []topology.PoolMember{{ID: "m", Address: netip.MustParseAddr("127.0.0.1"), ProtocolPort: 80}}}}})
+	return err
 }
 
 func errorText(err error) string {
