@@ -49,10 +49,8 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 			return fmt.Errorf("%s: %w", file.place(top.Name(), key), noSetting(key, known))
 		}
 	}
-	for _, n := range file.nested {
-		if n.section == top.Name() {
-			return file.notFlat(n)
-		}
+	if err := file.flat(top.Name()); err != nil {
+		return err
 	}
 	var failed error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -113,6 +111,16 @@ type settingName struct{ section, key string }
 func (f configFile) place(names ...string) string {
 	at := strings.Join(names, ".")
 	return sourceline.Prefix(f.path, f.text, at) + ": " + at
+}
+
+// flat returns an error if a setting of a section has keys of its own.
+func (f configFile) flat(section string) error {
+	for _, n := range f.nested {
+		if n.section == section {
+			return f.notFlat(n)
+		}
+	}
+	return nil
 }
 
 func (f configFile) notFlat(n settingName) error {

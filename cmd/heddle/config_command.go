@@ -192,6 +192,9 @@ func showConfig(out io.Writer, name, path string, lookup func(string) (string, b
 	if err != nil {
 		return err
 	}
+	if err := file.flat(name); err != nil {
+		return err
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, key := range flagNames(top) {
 		flag := findFlag(top, key)

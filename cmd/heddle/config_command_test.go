@@ -69,4 +69,11 @@ func TestConfigShow(t *testing.T) {
 	if err := showConfig(&out, "sreve", path, lookup, true); err == nil {
 		t.Error("showed the settings of no command")
 	}
+	nested := write(t, "serve:\n  data: /srv/heddle\nagent:\n  name:\n    first: here\n")
+	if err := showConfig(&out, "agent", nested, lookup, true); err == nil || !strings.Contains(err.Error(), ":4: agent.name: want a value") {
+		t.Errorf("showed settings with which the agent does not start: %v", err)
+	}
+	if err := showConfig(&out, "serve", nested, lookup, true); err != nil {
+		t.Errorf("another section is wrong: %v", err)
+	}
 }
