@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -160,8 +159,11 @@ func printStatus(w io.Writer, v statusView) error {
 		say("server %s (%s) %s, since %s", s.Name, s.Role, s.Version, s.Started.Local().Format(time.DateTime))
 	}
 	for _, m := range v.Cluster {
-		if m.Learner {
-			say("server %s is catching up, and has no vote yet", cmp.Or(m.Name, "at "+m.PeerURL))
+		switch {
+		case m.Name == "":
+			say("server at %s was added and has not run yet", m.PeerURL)
+		case m.Learner:
+			say("server %s is catching up, and has no vote yet", m.Name)
 		}
 	}
 	for _, m := range v.Store.Members {

@@ -1,0 +1,26 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestStatusOfLearners: a server that copies the store is told from one that was added and has not
+// run.
+func TestStatusOfLearners(t *testing.T) {
+	t.Parallel()
+	var v statusView
+	answer := `{"cluster": [{"name": "s1", "alive": true}, {"name": "s2", "learner": true}, {"name": "", "peer_url": "https://192.0.2.3:2380", "learner": true}]}`
+	if err := json.Unmarshal([]byte(answer), &v); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := printStatus(&out, v); err != nil {
+		t.Fatal(err)
+	}
+	want := "server s2 is catching up, and has no vote yet\nserver at https://192.0.2.3:2380 was added and has not run yet\n"
+	if !strings.Contains(out.String(), want) || strings.Count(out.String(), "server ") != 2 {
+		t.Errorf("%s, want of the members:\n%s", &out, want)
+	}
+}
