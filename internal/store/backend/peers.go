@@ -167,14 +167,21 @@ func (o Embedded) checkUnique(members []Member) error {
 	for _, other := range slices.Concat(members[:i], members[i+1:]) {
 		switch {
 		case other.Name == o.Peer.Name && own.Name != o.Peer.Name:
-			return fmt.Errorf("name %s: another server of the cluster, at %s, has it: give this one its former name, %s, or one that no other has",
-				o.Peer.Name, other.PeerURL, own.Name)
+			return fmt.Errorf("name %s: another server of the cluster, at %s, has it: give this one its former name, %s, or one that no other has%s",
+				o.Peer.Name, other.PeerURL, own.Name, o.orJoinAnew(own))
 		case other.PeerURL == o.Peer.URL() && own.PeerURL != o.Peer.URL():
-			return fmt.Errorf("address %s for members: another server of the cluster, %s, has it: correct --peer-listen, or --agents-listen; this one was at %s",
-				o.Peer.Listen, other.Name, own.PeerURL)
+			return fmt.Errorf("address %s for members: another server of the cluster, %s, has it: correct --peer-listen, or --agents-listen; this one was at %s%s",
+				o.Peer.Listen, other.Name, own.PeerURL, o.orJoinAnew(own))
 		}
 	}
 	return nil
+}
+
+// orJoinAnew returns how to go on if the other server has moved since this one noted the members,
+// which it cannot ask before it runs.
+func (o Embedded) orJoinAnew(own Member) string {
+	return fmt.Sprintf("; if the other has moved while this one was down, which `heddle cluster list` on a running server shows: there run `heddle cluster remove %s` and `heddle cluster token %s`, "+
+		"move %s away, and put the token into the file of --join-file", own.PeerURL, o.Peer.Name, o.etcdDir())
 }
 
 // describe returns the names and URLs of members for the log.

@@ -225,9 +225,10 @@ func TestCheckMember(t *testing.T) {
 		t.Errorf("another name and address: %v", err)
 	}
 	o.Peer.Name = "s2"
-	refused("name s2: another server of the cluster, at https://192.0.2.2:2380, has it", "its former name, s1")
+	refused("name s2: another server of the cluster, at https://192.0.2.2:2380, has it", "its former name, s1",
+		"if the other has moved", "`heddle cluster remove "+s1.PeerURL+"`", "`heddle cluster token s2`", "move "+o.etcdDir()+" away")
 	o.Peer.Name, o.Peer.Listen = "s1", "192.0.2.2:2380"
-	refused("address 192.0.2.2:2380 for members: another server of the cluster, s2, has it", "this one was at "+s1.PeerURL)
+	refused("address 192.0.2.2:2380 for members: another server of the cluster, s2, has it", "this one was at "+s1.PeerURL, "if the other has moved", "`heddle cluster token s1`")
 }
 
 // TestLearnersSince: a learner is one since it was first seen, until it votes.
