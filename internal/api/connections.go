@@ -35,7 +35,7 @@ func newConnections() *connections {
 	files := uint64(1024) // the least that systems come with
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		files = min(limit.Cur, 1<<20)
+		files = min(limit.Cur, 1<<16) // more would be memory that clients take
 	}
 	return &connections{most: int(files / filesPerServer), fresh: list.New(), idle: list.New(), all: map[net.Conn]*connection{}}
 }

@@ -104,7 +104,7 @@ func (w *workload) probeUDP(ctx context.Context, p *topology.Probe) (string, err
 func (w *workload) probeMetadata(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tries*tryTime)
 	defer cancel()
-	// A transport would go on with its connection after the probe, when the namespace may be closed.
+	// A transport would go on connecting after the probe, when the namespace may be closed.
 	c, err := w.dial(ctx, "tcp", netip.AddrPortFrom(metadata, flow.MetadataTCPPort).String())
 	if err != nil {
 		return "", describe(err)
