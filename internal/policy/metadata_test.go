@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"heddle/internal/netlab"
 	"heddle/internal/task"
@@ -44,6 +45,7 @@ func asks(ns *netlab.Namespace, to string, port int) string {
 		return ""
 	}
 	defer c.Close()
+	c.SetDeadline(time.Now().Add(short)) // another program may take it, and say nothing
 	line, _ := bufio.NewReader(c).ReadString('\n')
 	return strings.TrimSpace(line)
 }
