@@ -124,18 +124,20 @@ func (m *serverMachine) waitMembers(t *testing.T, want ...string) {
 	})
 }
 
-// leader returns the server that leads, as m lists it.
-func (s *clusterSite) leader(t *testing.T, m *serverMachine) *serverMachine {
+// leader returns the server that leads, as m lists it, once one does.
+func (s *clusterSite) leader(t *testing.T, m *serverMachine) (found *serverMachine) {
 	t.Helper()
-	for _, line := range m.members(t) {
-		for _, one := range s.servers {
-			if line == one.name+" true leader" {
-				return one
+	within(t, "a leader", func() bool {
+		for _, line := range m.members(t) {
+			for _, one := range s.servers {
+				if line == one.name+" true leader" {
+					found = one
+				}
 			}
 		}
-	}
-	t.Fatalf("no leader: %q", m.members(t))
-	return nil
+		return found != nil
+	})
+	return found
 }
 
 // form makes a cluster of the first three servers.
