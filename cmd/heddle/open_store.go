@@ -71,7 +71,6 @@ func openRetrying(ctx context.Context, log *slog.Logger, open func(context.Conte
 			return nil, err // waiting does not help
 		case !warned:
 			log.Warn("the store cannot be reached; waiting for it", "err", err)
-			telemetry.TellWaiting("the store: " + err.Error())
 			warned = true
 		}
 		if !backoff.Pause(ctx) {
@@ -97,7 +96,11 @@ func (c *etcdConfig) open(ctx context.Context, embedded *backend.Embedded, autho
 		}
 		cluster.Authority = authority
 		st, err = openRetrying(ctx, log, func(ctx context.Context) (*backend.Etcd, error) {
-			return backend.Open(ctx, backend.Options{Cluster: cluster, Log: logStore})
+			st, err := backend.Open(ctx, backend.Options{Cluster: cluster, Log: logStore})
+			if err != nil {
+				telemetry.TellWaiting("the store: " + err.Error()) // nothing is served yet that would
+			}
+			return st, err
 		})
 		return st, storeError(err)
 	}

@@ -33,7 +33,8 @@ func connectivityCommand() *cobra.Command {
 		Short: "Test with temporary workloads whether hosts reach each other",
 		Long: `Puts temporary workloads on hosts, on a temporary network of your project, and tries for each whether its agent makes it, its port is
 attached, and DHCP and metadata answer; and from each to the next and back ARP, ICMP, TCP, UDP, the largest packet, and that a security
-group blocks what it does not allow, then NDP, ICMPv6, TCP and UDP by IPv6, and what is blocked. Prints a line for each; one that failed says where to look next. Ends with 1 if any has failed.
+group blocks what it does not allow, then NDP, ICMPv6, TCP and UDP by IPv6, and what is blocked.
+Prints a line for each; one that failed says where to look next. Ends with 1 if any has failed.
 On one host two workloads reach each other. All that was made is removed at the end, also on Ctrl-C; what a killed test has left is
 removed by the next one, some minutes later, or at once with --cleanup. It takes an administrator's credentials and can be run anywhere.`,
 		Args: cobra.NoArgs,

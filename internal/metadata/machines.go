@@ -31,7 +31,7 @@ type Machines struct {
 	published time.Time // the last time that the key was written
 }
 
-// MachinesOptions are those of Machines. All are needed but Snapshots.
+// MachinesOptions configure Machines. Snapshots alone may be left empty.
 type MachinesOptions struct {
 	Store  store.Store
 	HostID string

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/netlab"
 	"heddle/internal/sealing"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
@@ -33,13 +35,12 @@ func TestMachines(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	wait := func(what string, is func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !is(); {
-			if time.Now().After(deadline) {
-				t.Fatalf("no %s after 20 seconds", what)
-			}
-			time.Sleep(5 * time.Millisecond)
+		if err := netlab.Until(ctx, what, func() (bool, error) { return is(), nil }); err != nil {
+			t.Fatal(err)
 		}
 	}
 	keyPath := schema.MetadataKeys.KeyOf(&topology.MetadataKey{HostID: "h"})

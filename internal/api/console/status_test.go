@@ -195,8 +195,8 @@ func TestUnaskedHosts(t *testing.T) {
 	v.wantProblems(t, "this server cannot ask hosts for their reports: store: full")
 }
 
-// TestMissingKeys: a server without its file of the key of machines' metadata is a problem, which
-// says whether the server works with the key.
+// TestMissingKeys: a server without its file of the key of machines' metadata is a problem, in
+// words that tell one that still has the key from one that does not.
 func TestMissingKeys(t *testing.T) {
 	t.Parallel()
 	file := "/var/lib/heddle/secrets.key"

@@ -75,7 +75,7 @@ type pageTree struct {
 	seen     []bool // by page
 }
 
-// bounds are those of a page's keys: from low, below high. nil: there is none.
+// bounds limit the keys of a page: from low on, and below high. nil: without a limit.
 type bounds struct{ low, high []byte }
 
 // visit visits a page and at most so many levels below it. It returns the last key.
