@@ -145,9 +145,13 @@ func (m *Machines) putKey(ctx context.Context) (pause time.Duration, err error) 
 	if err != nil {
 		return 0, err
 	}
-	_, err = m.opts.Store.Commit(ctx, nil, []store.Op{{Key: schema.MetadataKeys.KeyOf(own), Value: value}})
-	if err == nil {
-		m.published = time.Now()
+	rev, err := m.opts.Store.Commit(ctx, nil, []store.Op{{Key: schema.MetadataKeys.KeyOf(own), Value: value}})
+	if err != nil {
+		return 0, err
 	}
+	m.published = time.Now()
+	// A key that is lost before the copy has it comes as no change.
+	_, err = m.objects.At(ctx, rev)
+	m.changed.Give()
 	return 0, err
 }
