@@ -247,10 +247,19 @@ func TestMetadataRestart(t *testing.T) {
 }
 
 // TestMetadataOfMany: a hundred machines on networks with the same addresses that ask at once, each
-// over two connections, are all answered, each as itself.
+// over two connections, are all answered, each as itself: many on a network, and one on each.
 func TestMetadataOfMany(t *testing.T) {
 	t.Parallel()
-	const machines, networks = 100, 2
+	const machines = 100
+	for _, networks := range []int{2, machines} {
+		t.Run(fmt.Sprintf("%d networks", networks), func(t *testing.T) {
+			t.Parallel()
+			askAtOnce(t, machines, networks)
+		})
+	}
+}
+
+func askAtOnce(t *testing.T, machines, networks int) {
 	l := newLab(t, 1)
 	h := l.hosts[0]
 	h.servesMetadata()
