@@ -23,7 +23,7 @@ var essential = []string{"bash", "cat", "dpkg", "dpkg-deb", "echo", "env", "fals
 // elsewhere names the programs behind expressions that the test cannot follow: by folder and
 // expression. os.Args[0] is the test or command itself.
 var elsewhere = map[string]string{
-	"cmd/heddle s.earlier":         "heddle",
+	"cmd/heddle string(b)":         "heddle",
 	"internal/cli os.Executable()": "heddle",
 
 	"internal/demo d.lab.Binary":   "heddle",

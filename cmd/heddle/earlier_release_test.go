@@ -14,8 +14,18 @@ import (
 // earlierRelease names the commit of the release before this one.
 const earlierRelease = "testdata/earlier-release"
 
+// binary is a heddle of another release.
+type binary string
+
+// command is a command line of it.
+func (b binary) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(string(b), args...)
+	cmd.Env = append(os.Environ(), "HEDDLE_RUN_DIR=") // the machine may have roles of its own
+	return cmd
+}
+
 // buildEarlier builds the heddle of the earlier release from the history of this clone.
-func buildEarlier(t *testing.T) string {
+func buildEarlier(t *testing.T) binary {
 	t.Helper()
 	raw, err := os.ReadFile(earlierRelease)
 	if err != nil {
@@ -27,13 +37,20 @@ func buildEarlier(t *testing.T) string {
 	if out, err := unpack.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("the source of the earlier release %s: %v %s (a clone with all history has it: git fetch --unshallow)", commit, err, out)
 	}
-	binary := filepath.Join(dir, "heddle-earlier")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version="+commit, "-o", binary, "./cmd/heddle")
+	return buildIn(t, dir, commit)
+}
+
+// buildIn builds the heddle of the sources in a directory.
+func buildIn(t *testing.T, dir, version string, more ...string) binary {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "heddle")
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", file}, more...)
+	build := exec.CommandContext(t.Context(), "go", append(args, "./cmd/heddle")...)
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the earlier release %s: %v\n%s", commit, err, out)
+		t.Fatalf("build release %s: %v\n%s", version, err, out)
 	}
-	return binary
+	return binary(file)
 }
 
 // mixedSite is a server and two hosts with a machine each, whose heddles are of this release or of
@@ -41,7 +58,7 @@ func buildEarlier(t *testing.T) string {
 type mixedSite struct {
 	*site
 	t       *testing.T
-	earlier string // its binary
+	earlier binary
 	passed  *sockets
 	server  *running
 	hosts   [2]*host
@@ -52,12 +69,10 @@ type mixedSite struct {
 
 // as returns a command line of one of the releases.
 func (s *mixedSite) as(earlier bool, args ...string) *exec.Cmd {
-	cmd := heddle(args...)
 	if earlier {
-		cmd = exec.Command(s.earlier, args...)
-		cmd.Env = os.Environ()
+		return s.earlier.command(args...)
 	}
-	return cmd
+	return heddle(args...)
 }
 
 func (s *mixedSite) startServer(earlier bool) {
@@ -74,9 +89,9 @@ func (s *mixedSite) startAgent(i int, earlier bool, more ...string) {
 }
 
 // newMixedSite starts all of it as the earlier release.
-func newMixedSite(t *testing.T) *mixedSite {
+func newMixedSite(t *testing.T, earlier binary) *mixedSite {
 	t.Helper()
-	s := &mixedSite{site: newSite(t), t: t, earlier: buildEarlier(t)}
+	s := &mixedSite{site: newSite(t), t: t, earlier: earlier}
 	s.passed = listenFor(t, s.ctl, "127.0.0.1:5000", "127.0.0.1:9696")
 	s.startServer(true)
 	c := login(t, s.ctl, "127.0.0.1", s.data)
@@ -119,11 +134,22 @@ func (s *mixedSite) check() {
 }
 
 // TestBesideEarlierRelease: servers and agents of the earlier release and of this one work together
-// in any order, forth and back, and after crashes. No ping is lost, no call fails, connections
-// begin in every state; the format of the store is raised when all are of this release.
+// in any order, forth and back, and after crashes.
 func TestBesideEarlierRelease(t *testing.T) {
 	t.Parallel()
-	s := newMixedSite(t)
+	earlier := buildEarlier(t)
+	for name, test := range map[string]func(*testing.T, binary){"a server and hosts": upgradeSite, "servers of a cluster": upgradeServers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, earlier)
+		})
+	}
+}
+
+// upgradeSite upgrades a server and its hosts. No ping is lost, no call fails, connections begin in
+// every state; the format of the store is raised when all are of this release.
+func upgradeSite(t *testing.T, earlier binary) {
+	s := newMixedSite(t, earlier)
 	agent := func(i int, earlier bool) func() {
 		return func() {
 			s.agents[i].stop(t)

@@ -22,6 +22,7 @@ type ledger struct {
 	mu      sync.Mutex
 	objects map[string]fate // "<kind>/<id>"
 	calls   atomic.Int64    // acknowledged
+	failed  atomic.Int64    // not acknowledged
 }
 
 // fate is the last known outcome of an acknowledged object.
@@ -88,6 +89,7 @@ func (w *loader) try(ctx context.Context, call func(*client) error) bool {
 		w.calls.Add(1)
 		return true
 	case ctx.Err() != nil:
+		return false
 	case errors.As(err, &refused):
 		// 503 was not done; of 504 that is unknown.
 		if refused.status != http.StatusServiceUnavailable && refused.status != http.StatusGatewayTimeout {
@@ -96,6 +98,7 @@ func (w *loader) try(ctx context.Context, call func(*client) error) bool {
 	default: // the server is gone
 		w.at = (w.at + 1) % len(w.servers)
 	}
+	w.failed.Add(1)
 	return false
 }
 

@@ -17,19 +17,31 @@ import (
 	"heddle/internal/store/storetest"
 )
 
-// While the cluster is away the API answers that it is unavailable, readiness says why, and the
-// agent stays; all go on by themselves when it is back.
-func TestClusterAway(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
+// startCluster runs an etcd cluster with authentication on the underlay.
+func (s *site) startCluster(t *testing.T) *storetest.Cluster {
+	t.Helper()
 	s.ctl.MustIP(t, "addr add 192.0.2.2/32 dev underlay", "addr add 192.0.2.3/32 dev underlay", "addr add 192.0.2.4/32 dev underlay")
 	etcd := storetest.Start(t, storetest.Options{
 		Addresses: [storetest.Members]string{"192.0.2.2", "192.0.2.3", "192.0.2.4"},
 		Start:     func(cmd *exec.Cmd) error { return s.ctl.Start(cmd) },
 	})
 	etcd.Protect(t)
-	server := start(t, s.ctl, serveAt("127.0.0.1", s.data, append(flags(etcd), "--operator-listen", "192.0.2.1:9698", "--allow-plain-http",
-		"--hosts-ca-cert", filepath.Join(etcd.Dir, "ca.crt"), "--hosts-ca-key", filepath.Join(etcd.Dir, "ca.key"))...)...)
+	return etcd
+}
+
+// serveOver are the arguments of a server over a cluster that lets hosts join.
+func (s *site) serveOver(etcd *storetest.Cluster) []string {
+	return serveAt("127.0.0.1", s.data, append(flags(etcd), "--operator-listen", "192.0.2.1:9698", "--allow-plain-http",
+		"--hosts-ca-cert", filepath.Join(etcd.Dir, "ca.crt"), "--hosts-ca-key", filepath.Join(etcd.Dir, "ca.key"))...)
+}
+
+// While the cluster is away the API answers that it is unavailable, readiness says why, and the
+// agent stays; all go on by themselves when it is back.
+func TestClusterAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	etcd := s.startCluster(t)
+	server := start(t, s.ctl, s.serveOver(etcd)...)
 	h := s.addHost(t, "h1", "192.0.2.11")
 	token := s.token(t)
 	refuse(t, h.ns, 1, "the server speaks plain HTTP", h.agent("--join", token)...)
