@@ -113,6 +113,26 @@ func TestContents(t *testing.T) {
 	}
 }
 
+// TestSize: a package with the binary of `make package`, but for its shorter paths, is small
+// enough to be copied to each host without a thought.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	const most = 25_000_000
+	stripped := filepath.Join(t.TempDir(), "heddle")
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", stripped, "./cmd/heddle")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	info, err := os.Stat(pack(t, "v0.1.0", stripped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > most {
+		t.Errorf("the package has %d bytes, want %d at most", info.Size(), most)
+	}
+}
+
 func TestDebianVersion(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1700000000, 0).UTC()
