@@ -152,10 +152,21 @@ func (m *machine) try(lines string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(pid), "-m", "-p", "-n", "-u", "-i", "-C", "env", "-i", "HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"LC_ALL=C.UTF-8", "bash", "-euc", "cd /root\n"+lines)
+		"LC_ALL=C.UTF-8", "bash", "-euc", prelude+lines)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
+
+// prelude comes before all lines. `! command` ends them only as the last of them when the command
+// succeeds; `fails command` does anywhere.
+const prelude = `cd /root
+fails() {
+	if "$@"; then
+		echo "this was to fail: $*" >&2
+		return 1
+	fi
+}
+`
 
 // run is try for what must succeed.
 func (m *machine) run(lines string) string {

@@ -35,8 +35,8 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.put(pack(t, "v0.1.0", heddle), "/root/heddle_0.1.0_amd64.deb")
 
 	m.run("mkdir /etc/heddle; echo '# mine' >/etc/heddle/heddle.yaml; dpkg -i heddle_0.1.0_amd64.deb </dev/null")
-	m.run("grep -qx '# mine' /etc/heddle/heddle.yaml; ! systemctl is-active heddle heddle-agent; ! systemctl is-enabled heddle heddle-agent")
-	m.run("dpkg --purge heddle; ! test -e /etc/heddle")
+	m.run("grep -qx '# mine' /etc/heddle/heddle.yaml; fails systemctl is-active heddle heddle-agent; fails systemctl is-enabled heddle heddle-agent")
+	m.run("dpkg --purge heddle; fails test -e /etc/heddle")
 
 	// apt, too, must not ask; what the package recommends is there, so that it needs no network.
 	m.run(guideBlock(t, "install.md", "apt-get install ./heddle_*_amd64.deb"))
@@ -65,7 +65,7 @@ func TestPackageUnderSystemd(t *testing.T) {
 		until curl -sf http://127.0.0.1:2379/health; do sleep 0.1; done
 		runuser -u heddle -- heddle move --data /var/lib/heddle --etcd-endpoints 127.0.0.1:2379
 		kill $etcd
-		! systemctl start heddle-backup
+		fails systemctl start heddle-backup
 		systemctl is-failed heddle-backup
 		journalctl -u heddle-backup | grep 'was moved on .* to the etcd cluster at 127.0.0.1:2379'
 		runuser -u heddle -- heddle move --undo --data /var/lib/heddle
@@ -95,7 +95,7 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run(`touch /tmp/load; while [ -e /tmp/load ]; do curl -sSf -o /dev/null http://127.0.0.1:9696/ || touch /tmp/refused; done & load=$!
 		for i in 1 2 3; do systemctl restart heddle; done
 		dpkg -i heddle_0.1.1_amd64.deb </dev/null
-		rm /tmp/load; wait $load; ! test -e /tmp/refused`)
+		rm /tmp/load; wait $load; fails test -e /tmp/refused`)
 	m.run("systemctl is-active heddle heddle-agent; dpkg-query -W -f '${Version}' heddle | grep -x 0.1.1")
 
 	m.run("touch /var/lib/heddle/kept /var/backups/heddle/kept.db; systemctl reboot || true")
@@ -104,10 +104,10 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run("systemctl is-active heddle.socket heddle heddle-agent")
 	m.until(" up ", "heddle host list")
 
-	m.run(`dpkg --remove heddle | tee /tmp/said; grep -q 'heddle agent --cleanup' /tmp/said; ! systemctl is-active heddle.socket heddle heddle-agent; test -e /sys/fs/bpf/heddle/machine`)
-	m.run("dpkg -i heddle_0.1.1_amd64.deb </dev/null; heddle agent --cleanup --config /etc/heddle/heddle.yaml; ! test -e /sys/fs/bpf/heddle")
+	m.run(`dpkg --remove heddle | tee /tmp/said; grep -q 'heddle agent --cleanup' /tmp/said; fails systemctl is-active heddle.socket heddle heddle-agent; test -e /sys/fs/bpf/heddle/machine`)
+	m.run("dpkg -i heddle_0.1.1_amd64.deb </dev/null; heddle agent --cleanup --config /etc/heddle/heddle.yaml; fails test -e /sys/fs/bpf/heddle")
 	m.run("mkdir -p /var/log/heddle/security_group; echo {} >/var/log/heddle/security_group/LOG.log")
-	m.run("dpkg --purge heddle | tee /tmp/said; ! grep 'agent --cleanup' /tmp/said; ! test -e /etc/heddle; ! test -e /var/lib/heddle-agent; test -e /var/lib/heddle/kept")
+	m.run("dpkg --purge heddle | tee /tmp/said; fails grep 'agent --cleanup' /tmp/said; fails test -e /etc/heddle; fails test -e /var/lib/heddle-agent; test -e /var/lib/heddle/kept")
 	left := m.run(`find /etc /usr /lib/systemd /var /run -xdev -name '*heddle*' ! -path '/usr/local/*' ! -path '/var/tmp/*' ! -path '/var/log/journal/*' ! -path '/var/cache/man/*' ! -path '/run/systemd/*'`)
 	if want := "/var/backups/heddle\n/var/lib/heddle\n"; left != want {
 		t.Errorf("a purge leaves\n%s, want the store and its backups:\n%s", left, want)
@@ -128,7 +128,7 @@ func TestUpgradeDoesNotWait(t *testing.T) {
 		if !strings.Contains(said, "heddle: not all of heddle.service ") || strings.Contains(said, "heddle: not all of heddle-agent.service ") {
 			t.Errorf("with %s dpkg says\n%s", flags, said)
 		}
-		m.run("dpkg-query -W -f '${Status}' heddle | grep -x 'install ok installed'; ! systemctl is-active heddle; systemctl is-active heddle-agent; test $(systemctl show -P MainPID heddle-agent) != " + agent)
+		m.run("dpkg-query -W -f '${Status}' heddle | grep -x 'install ok installed'; fails systemctl is-active heddle; systemctl is-active heddle-agent; test $(systemctl show -P MainPID heddle-agent) != " + agent)
 	}
 	m.run("rm -r /run/systemd/system/heddle.service.d; systemctl daemon-reload; systemctl restart heddle; systemctl is-active heddle")
 }
