@@ -79,8 +79,12 @@ func Prepare(ctx context.Context, s *cloud.Session, hosts []Host) (t *Test, err 
 		return t, err
 	}
 	t.network = made.ID()
-	for version, cidr := range map[int]string{4: addressRange, 6: addressRange6} {
-		if _, err := t.api.Create(ctx, cloud.Subnet, map[string]any{"network_id": t.network, "ip_version": version, "cidr": cidr, "gateway_ip": nil, "name": name}); err != nil {
+	for _, subnet := range []struct {
+		version int
+		cidr    string
+	}{{4, addressRange}, {6, addressRange6}} {
+		if _, err := t.api.Create(ctx, cloud.Subnet,
+			map[string]any{"network_id": t.network, "ip_version": subnet.version, "cidr": subnet.cidr, "gateway_ip": nil, "name": name}); err != nil {
 			return t, err
 		}
 	}
