@@ -100,8 +100,8 @@ var may = map[string][]string{
 	// Hosts and servers join by tokens of one form.
 	"internal/api/jointoken": {"internal/api"},
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/api/jointoken", "internal/store/schema"}),
-	"internal/api/authority": join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/store/schema"}),
-	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/store/schema"}),
+	"internal/api/authority": join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/store/schema"}),
+	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/api/operator", "internal/store/schema"}),
 	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
 	"internal/monitoring":    {},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 	"heddle/internal/terminal"
@@ -25,31 +26,6 @@ without an outage: servers and hosts get new certificates by themselves.`,
 	cloud := cloudFlags(cmd)
 	cmd.AddCommand(caStatusCommand(cloud), caRotateCommand(cloud))
 	return cmd
-}
-
-// authorityStatus is the status of the authorities as the operators' API returns it.
-type authorityStatus struct {
-	Rotating     bool                    `json:"rotating"`
-	Authorities  []authorityView         `json:"authorities"`
-	Certificates []authorityCertificates `json:"certificates"`
-	WaitingFor   []string                `json:"waiting_for"`
-	Problems     []string                `json:"problems"`
-}
-
-type authorityView struct {
-	Name        string    `json:"name"`
-	Fingerprint string    `json:"fingerprint"`
-	Role        string    `json:"role"`
-	End         time.Time `json:"end"`
-}
-
-type authorityCertificates struct {
-	Kind     string    `json:"kind"`
-	Name     string    `json:"name"`
-	Alive    bool      `json:"alive"`
-	SignedBy string    `json:"signed_by"`
-	Former   bool      `json:"former"`
-	End      time.Time `json:"end"`
 }
 
 func caStatusCommand(cloud *cloud.Config) *cobra.Command {
@@ -73,7 +49,7 @@ func caStatusCommand(cloud *cloud.Config) *cobra.Command {
 		} else {
 			err = command.PrintTable(cmd.OutOrStdout(), *format, v, nil, nil)
 		}
-		if err == nil && !v.settled() {
+		if err == nil && !settled(v) {
 			err = &command.Exit{Code: 1}
 		}
 		return err
@@ -82,14 +58,14 @@ func caStatusCommand(cloud *cloud.Config) *cobra.Command {
 }
 
 // settled reports whether there is nothing to do and to wait for.
-func (v authorityStatus) settled() bool { return !v.Rotating && len(v.Problems) == 0 }
+func settled(v operator.Authorities) bool { return !v.Rotating && len(v.Problems) == 0 }
 
 // waitForAuthority returns the status once it is settled, or that after the wait.
-func waitForAuthority(cmd *cobra.Command, cloud *cloud.Config, wait time.Duration) (v authorityStatus, err error) {
+func waitForAuthority(cmd *cobra.Command, cloud *cloud.Config, wait time.Duration) (v operator.Authorities, err error) {
 	for end := time.Now().Add(wait); ; {
-		v = authorityStatus{}
+		v = operator.Authorities{}
 		err = callOperator(cmd, cloud, http.MethodGet, "/v1/authority", nil, &v)
-		if err == nil && v.settled() || time.Until(end) < statusPause || !pause(cmd.Context(), statusPause) {
+		if err == nil && settled(v) || time.Until(end) < statusPause || !pause(cmd.Context(), statusPause) {
 			return v, err
 		}
 	}
@@ -99,7 +75,7 @@ func waitForAuthority(cmd *cobra.Command, cloud *cloud.Config, wait time.Duratio
 var authorityRoles = map[string]string{"signs": "signs", "next": "trusted, will sign", "former": "trusted, does not sign any more"}
 
 // printAuthority prints what to do and to wait for first.
-func printAuthority(w io.Writer, v authorityStatus) error {
+func printAuthority(w io.Writer, v operator.Authorities) error {
 	say := func(format string, args ...any) { fmt.Fprintln(w, terminal.Escape(fmt.Sprintf(format, args...))) }
 	for _, p := range v.Problems {
 		say("WRONG    %s", p)
@@ -155,7 +131,7 @@ heddle ca status shows how far it is. With --retire the end does not wait for ho
 		if retire {
 			path = "/v1/authority/retire"
 		}
-		var v authorityStatus
+		var v operator.Authorities
 		if err := callOperator(cmd, cloud, http.MethodPost, path, nil, &v); err != nil {
 			return err
 		}

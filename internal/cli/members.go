@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 	"heddle/internal/store/backend"
@@ -26,23 +27,13 @@ one of five when two do: with a majority of its members.`,
 	return cmd
 }
 
-// memberView is a member as the operators' API returns it.
-type memberView struct {
-	Name     string `json:"name"`
-	Role     string `json:"role"`
-	Alive    bool   `json:"alive"`
-	PeerURL  string `json:"peer_url"`
-	StoreURL string `json:"store_url"`
-	Version  string `json:"version"`
-}
-
 func clusterListCommand(cloud *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the servers of the cluster", Args: cobra.NoArgs,
 		Long: "Lists the servers of the cluster. A learner is still catching up and does not count for the majority; one that was added has never run."}
 	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer struct {
-			Members []memberView `json:"members"`
+			Members []operator.Server `json:"members"`
 		}
 		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/cluster/members", nil, &answer); err != nil {
 			return err
@@ -93,7 +84,7 @@ func clusterRemoveCommand(cloud *cloud.Config) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: arguments(completeListed(cloud, "/v1/cluster/members", "members")),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var removed memberView
+			var removed operator.Server
 			if err := callOperator(cmd, cloud, http.MethodDelete, "/v1/cluster/members/"+url.PathEscape(args[0]), nil, &removed); err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 )
@@ -18,24 +19,6 @@ func upgradeCommand() *cobra.Command {
 	cloud := cloudFlags(cmd)
 	cmd.AddCommand(upgradePlanCommand(cloud), upgradeStatusCommand(cloud), upgradeCommitCommand(cloud))
 	return cmd
-}
-
-// upgradeView is the store's format and its members, as the operators' API returns them.
-type upgradeView struct {
-	Written   int             `json:"written"`
-	MinReader int             `json:"min_reader"`
-	Newest    int             `json:"newest"`
-	Members   []upgradeMember `json:"members"`
-}
-
-type upgradeMember struct {
-	Role    string `json:"role"`
-	Name    string `json:"name"`
-	ID      string `json:"id"`
-	Version string `json:"version"`
-	Reads   int    `json:"reads"`
-	Writes  int    `json:"writes"`
-	Behind  bool   `json:"behind"`
 }
 
 func upgradePlanCommand(cloud *cloud.Config) *cobra.Command {
@@ -51,7 +34,7 @@ func upgradePlanCommand(cloud *cloud.Config) *cobra.Command {
 		if *atOnce < 1 {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--max-unavailable %d: want at least 1", *atOnce)}
 		}
-		var v upgradeView
+		var v operator.Formats
 		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/upgrade", nil, &v); err != nil {
 			return err
 		}
@@ -62,8 +45,8 @@ func upgradePlanCommand(cloud *cloud.Config) *cobra.Command {
 }
 
 // upgradePlan returns the steps that bring all members to a version.
-func upgradePlan(v *upgradeView, to string, atOnce int) string {
-	var servers, agents []upgradeMember
+func upgradePlan(v *operator.Formats, to string, atOnce int) string {
+	var servers, agents []operator.Reader
 	for _, m := range v.Members {
 		switch {
 		case m.Version == to:
@@ -110,7 +93,7 @@ func upgradeStatusCommand(cloud *cloud.Config) *cobra.Command {
 	}
 	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var v upgradeView
+		var v operator.Formats
 		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/upgrade", nil, &v); err != nil {
 			return err
 		}
@@ -145,7 +128,7 @@ func upgradeCommitCommand(cloud *cloud.Config) *cobra.Command {
 			"some are behind, which it names. Programs that do not know the new format cannot go back to this store.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var v upgradeView
+			var v operator.Formats
 			if err := callOperator(cmd, cloud, http.MethodPost, "/v1/upgrade/commit", nil, &v); err != nil {
 				return err
 			}

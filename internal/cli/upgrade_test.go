@@ -1,10 +1,14 @@
 package cli
 
-import "testing"
+import (
+	"testing"
+
+	"heddle/internal/api/operator"
+)
 
 func TestUpgradePlan(t *testing.T) {
 	t.Parallel()
-	v := &upgradeView{Written: 3, Members: []upgradeMember{
+	v := &operator.Formats{Written: 3, Members: []operator.Reader{
 		{Role: "serve", Name: "cloud1", Version: "v1"}, {Role: "serve", Name: "cloud2", Version: "v2"}, {Role: "xapi", Name: "pool1", Version: "v1"},
 		{Role: "agent", Name: "h1", Version: "v1"}, {Role: "agent", Name: "h2", Version: "v1"}, {Role: "agent", Name: "h3", Version: "v2"}, {Role: "agent", Name: "h4", Version: "v0"},
 	}}

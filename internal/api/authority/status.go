@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
 )
@@ -35,43 +36,20 @@ type host struct {
 
 // view is the status as operators see it.
 type view struct {
-	Rotating     bool              `json:"rotating"`
-	Authorities  []authorityView   `json:"authorities"`
-	Certificates []certificateView `json:"certificates"`
-	// WaitingFor lists the causes that hold up the next step of a rotation, and Problems things to
-	// do without one.
-	WaitingFor []string `json:"waiting_for"`
-	Problems   []string `json:"problems"`
-
+	operator.Authorities
 	behind []string // servers without which the former authority cannot be retired
-}
-
-type authorityView struct {
-	Name        string    `json:"name"`
-	Fingerprint string    `json:"fingerprint"` // SHA-256, hex
-	Role        string    `json:"role"`        // signs, next: trusted, will sign; former: trusted
-	End         time.Time `json:"end"`
-}
-
-type certificateView struct {
-	Kind     string    `json:"kind"` // server, host or program
-	Name     string    `json:"name"`
-	Alive    bool      `json:"alive"`
-	SignedBy string    `json:"signed_by"` // fingerprint; "" = not known
-	Former   bool      `json:"former"`    // not signed by the authority that signs now
-	End      time.Time `json:"end"`       // zero: not known
 }
 
 // view returns the status.
 func (f found) view() view {
-	v := view{Rotating: f.state.Rotating(), WaitingFor: []string{}, Problems: []string{}, Certificates: f.certificates()}
+	v := view{Authorities: operator.Authorities{Rotating: f.state.Rotating(), WaitingFor: []string{}, Problems: []string{}, Certificates: f.certificates()}}
 	for _, a := range []struct {
 		cert *x509.Certificate
 		role string
 		in   bool
 	}{{f.state.Signs, "signs", true}, {f.state.Next, "next", f.state.Next != nil}, {f.state.Former, "former", f.state.FormerTrusted}} {
 		if a.in {
-			v.Authorities = append(v.Authorities, authorityView{a.cert.Subject.CommonName, fingerprint(a.cert), a.role, a.cert.NotAfter})
+			v.Authorities.Authorities = append(v.Authorities.Authorities, operator.Authority{Name: a.cert.Subject.CommonName, Fingerprint: fingerprint(a.cert), Role: a.role, End: a.cert.NotAfter})
 		}
 	}
 	switch {
@@ -90,22 +68,22 @@ func (f found) view() view {
 }
 
 // certificates returns those of servers, hosts and programs.
-func (f found) certificates() []certificateView {
+func (f found) certificates() []operator.Certificate {
 	signs := fingerprint(f.state.Signs)
-	all := []certificateView{}
+	all := []operator.Certificate{}
 	for _, s := range f.servers {
 		if t := s.Trust; t != nil {
-			all = append(all, certificateView{Kind: "server", Name: s.Name, Alive: true, SignedBy: t.SignedBy, Former: t.SignedBy != signs, End: t.Until})
+			all = append(all, operator.Certificate{Kind: "server", Name: s.Name, Alive: true, SignedBy: t.SignedBy, Former: t.SignedBy != signs, End: t.Until})
 		}
 	}
 	for _, h := range f.hosts {
-		all = append(all, certificateView{Kind: "host", Name: h.name, Alive: h.alive, SignedBy: h.signer, Former: f.hasFormer(h.signer), End: h.until})
+		all = append(all, operator.Certificate{Kind: "host", Name: h.name, Alive: h.alive, SignedBy: h.signer, Former: f.hasFormer(h.signer), End: h.until})
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.programs)) {
-		all = append(all, certificateView{Kind: "program", Name: name, SignedBy: f.programs[name], Former: f.hasFormer(f.programs[name])})
+		all = append(all, operator.Certificate{Kind: "program", Name: name, SignedBy: f.programs[name], Former: f.hasFormer(f.programs[name])})
 	}
 	order := map[string]int{"server": 0, "host": 1, "program": 2}
-	slices.SortStableFunc(all, func(a, b certificateView) int {
+	slices.SortStableFunc(all, func(a, b operator.Certificate) int {
 		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.Name, b.Name))
 	})
 	return all

@@ -5,20 +5,9 @@ import (
 	"net/http"
 
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
 	"heddle/internal/store/schema"
 )
-
-// upgradeView is the format that the store is in, and those that its live members know.
-type upgradeView struct {
-	schema.StoreFormat
-	Newest  int          `json:"newest"` // newest format that a member writes
-	Members []memberView `json:"members"`
-}
-
-type memberView struct {
-	schema.Member
-	Behind bool `json:"behind"` // it does not read the newest format
-}
 
 // upgrade answers with the members and what they know.
 func (c *console) upgrade(w http.ResponseWriter, r *http.Request) error {
@@ -31,9 +20,9 @@ func (c *console) upgrade(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	members := schema.Members(snap)
-	v := upgradeView{StoreFormat: found, Newest: schema.NewestFormat(found, members), Members: []memberView{}}
+	v := operator.Formats{Written: found.Written, MinReader: found.MinReader, Newest: schema.NewestFormat(found, members), Members: []operator.Reader{}}
 	for _, m := range members {
-		v.Members = append(v.Members, memberView{m, m.Reads < v.Newest})
+		v.Members = append(v.Members, operator.Reader{Role: m.Role, Name: m.Name, ID: m.ID, Version: m.Version, Reads: m.Reads, Writes: m.Writes, Behind: m.Reads < v.Newest})
 	}
 	api.WriteJSON(w, http.StatusOK, v)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -55,7 +56,7 @@ func (w *world) writeFormat(t *testing.T) {
 func wantUpgrade(t *testing.T, w *world, written, minReader int, behind []bool) {
 	t.Helper()
 	status, text := w.get(t, "admin", "/v1/upgrade")
-	var v upgradeView
+	var v operator.Formats
 	if err := json.Unmarshal([]byte(text), &v); err != nil || status != http.StatusOK {
 		t.Fatalf("status: %d %s", status, text)
 	}

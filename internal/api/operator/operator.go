@@ -65,3 +65,62 @@ type NetworkTraffic struct {
 	Name string `json:"name"`
 	flow.NetworkReport
 }
+
+// Authorities holds the authorities that sign certificates, a rotation of them, and who has a
+// certificate of which one.
+type Authorities struct {
+	Rotating     bool          `json:"rotating"`
+	Authorities  []Authority   `json:"authorities"`
+	Certificates []Certificate `json:"certificates"`
+	// WaitingFor lists the causes that hold up the next step of a rotation, and Problems things to
+	// do without one.
+	WaitingFor []string `json:"waiting_for"`
+	Problems   []string `json:"problems"`
+}
+
+// Authority is an authority that is trusted.
+type Authority struct {
+	Name        string    `json:"name"`
+	Fingerprint string    `json:"fingerprint"` // SHA-256, hex
+	Role        string    `json:"role"`        // signs, next: trusted, will sign; former: trusted
+	End         time.Time `json:"end"`
+}
+
+// Certificate is one that an authority has signed.
+type Certificate struct {
+	Kind     string    `json:"kind"` // server, host or program
+	Name     string    `json:"name"` // of whose it is
+	Alive    bool      `json:"alive"`
+	SignedBy string    `json:"signed_by"` // fingerprint; "" = not known
+	Former   bool      `json:"former"`    // not signed by the authority that signs now
+	End      time.Time `json:"end"`       // zero: not known
+}
+
+// Server is a member of a cluster of servers.
+type Server struct {
+	Name     string `json:"name"`
+	Role     string `json:"role"`  // leader, member, learner, or added
+	Alive    bool   `json:"alive"` // it reports to the store
+	PeerURL  string `json:"peer_url"`
+	StoreURL string `json:"store_url"`
+	Version  string `json:"version"`
+}
+
+// Formats holds the format that the store is in, and those that its live members know.
+type Formats struct {
+	Written   int      `json:"written"`    // the format in use
+	MinReader int      `json:"min_reader"` // the oldest format that a program must know
+	Newest    int      `json:"newest"`     // newest format that a member writes
+	Members   []Reader `json:"members"`
+}
+
+// Reader is a program that works with the store.
+type Reader struct {
+	Role    string `json:"role"` // serve, xapi or agent
+	Name    string `json:"name"`
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Reads   int    `json:"reads"`  // newest format that it reads
+	Writes  int    `json:"writes"` // newest format that it can write
+	Behind  bool   `json:"behind"` // it does not read the newest format
+}

@@ -24,6 +24,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/jointoken"
+	"heddle/internal/api/operator"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
@@ -307,16 +308,6 @@ func (s *service) explainJoining(ctx context.Context) error {
 		"If it never will be, remove it: `heddle cluster remove %[1]s`.", members[i].PeerURL)
 }
 
-// memberView is a member as operators see it.
-type memberView struct {
-	Name     string `json:"name"`
-	Role     string `json:"role"`  // leader, member, learner, or added
-	Alive    bool   `json:"alive"` // its server reports to the store
-	PeerURL  string `json:"peer_url"`
-	StoreURL string `json:"store_url"`
-	Version  string `json:"version"`
-}
-
 func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 	members, err := s.Cluster.Members(r.Context())
 	if err != nil {
@@ -331,9 +322,9 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 		servers[server.Name] = server
 	}
 	leader, _ := s.Cluster.Leader()
-	list := []memberView{}
+	list := []operator.Server{}
 	for _, m := range members {
-		v := memberView{Name: m.Name, Role: "member", PeerURL: m.PeerURL, StoreURL: m.StoreURL}
+		v := operator.Server{Name: m.Name, Role: "member", PeerURL: m.PeerURL, StoreURL: m.StoreURL}
 		switch {
 		case m.Name == "":
 			v.Role = "added" // and has never run

@@ -60,12 +60,12 @@ var Servers = records.NewDerivedTable("server", ServersPrefix, func(s *Server) s
 
 // Member is a live program that works with the store's records: a server, or the agent of a host.
 type Member struct {
-	Role    string `json:"role"` // serve, xapi or agent
-	Name    string `json:"name"`
-	ID      string `json:"id"`
-	Version string `json:"version"`
-	Reads   int    `json:"reads"`  // newest format that it reads
-	Writes  int    `json:"writes"` // newest format that it can write
+	Role    string // serve, xapi or agent
+	Name    string
+	ID      string
+	Version string
+	Reads   int // newest format that it reads
+	Writes  int // newest format that it can write
 }
 
 func (m Member) String() string {
