@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"heddle/internal/netlab"
 )
@@ -51,6 +57,62 @@ func buildIn(t *testing.T, dir, version string, more ...string) binary {
 		t.Fatalf("build release %s: %v\n%s", version, err, out)
 	}
 	return binary(file)
+}
+
+// flowLoad opens connections from one machine to another, one after the other. None may fail.
+type flowLoad struct {
+	stop    func()
+	opened  int
+	longest time.Duration // from the opening of one until its first answer
+}
+
+func loadFlows(t *testing.T, from, to *netlab.Namespace, at string) *flowLoad {
+	t.Helper()
+	listenEcho(t, to, at)
+	ctx, cancel := context.WithCancel(t.Context())
+	load := &flowLoad{}
+	var running sync.WaitGroup
+	load.stop = func() { cancel(); running.Wait() }
+	t.Cleanup(load.stop)
+	running.Go(func() {
+		pace := time.NewTicker(10 * time.Millisecond)
+		defer pace.Stop()
+		for ctx.Err() == nil {
+			begun := time.Now()
+			if err := askEcho(ctx, from, at); err != nil {
+				if ctx.Err() == nil {
+					t.Errorf("connection %d: %v", load.opened, err)
+				}
+				return
+			}
+			load.opened++
+			load.longest = max(load.longest, time.Since(begun))
+			<-pace.C
+		}
+	})
+	return load
+}
+
+// askEcho opens a connection, has a byte come back, and resets the connection, which leaves nothing
+// behind at either end.
+func askEcho(ctx context.Context, from *netlab.Namespace, at string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	c, err := dialer(from)(ctx, "tcp4", at)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	deadline, _ := ctx.Deadline()
+	if err := errors.Join(c.SetDeadline(deadline), c.(*net.TCPConn).SetLinger(0)); err != nil {
+		return err
+	}
+	b := []byte{1}
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(c, b)
+	return err
 }
 
 // mixedSite is a server and two hosts with a machine each, whose heddles are of this release or of
@@ -146,10 +208,11 @@ func TestBesideEarlierRelease(t *testing.T) {
 	}
 }
 
-// upgradeSite upgrades a server and its hosts. No ping is lost, no call fails, connections begin in
-// every state; the format of the store is raised when all are of this release.
+// upgradeSite upgrades a server and its hosts. No ping is lost, no call fails, connections that are
+// opened all the while succeed; the format of the store is raised when all are of this release.
 func upgradeSite(t *testing.T, earlier binary) {
 	s := newMixedSite(t, earlier)
+	flows := loadFlows(t, s.vms[0], s.vms[1], "10.0.0.11:7")
 	agent := func(i int, earlier bool) func() {
 		return func() {
 			s.agents[i].stop(t)
@@ -198,5 +261,6 @@ func upgradeSite(t *testing.T, earlier binary) {
 		}
 	}
 	succeed(t, s.ctl, "upgrade", "commit", "--data", s.data)
-	t.Logf("%d rounds of calls, %d failed", s.load.calls.Load(), s.load.failed.Load())
+	flows.stop()
+	t.Logf("%d rounds of calls, %d failed; %d connections opened, the longest wait %v", s.load.calls.Load(), s.load.failed.Load(), flows.opened, flows.longest)
 }

@@ -95,6 +95,20 @@ func plug(t testing.TB, vm *netlab.Namespace, name, mac string, h *host, port ob
 // echoed opens a connection to a peer that sends everything back.
 func echoed(t *testing.T, from, peer *netlab.Namespace, at string) (c net.Conn) {
 	t.Helper()
+	listenEcho(t, peer, at)
+	within(t, "a connection to "+at, func() bool {
+		return from.Do(func() (err error) {
+			c, err = net.DialTimeout("tcp4", at, time.Second)
+			return err
+		}) == nil
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// listenEcho has a peer send back everything that comes by connections to an address.
+func listenEcho(t *testing.T, peer *netlab.Namespace, at string) {
+	t.Helper()
 	var l net.Listener
 	if err := peer.Do(func() (err error) {
 		l, err = net.Listen("tcp4", at)
@@ -115,12 +129,4 @@ func echoed(t *testing.T, from, peer *netlab.Namespace, at string) (c net.Conn) 
 			}()
 		}
 	}()
-	within(t, "a connection to "+at, func() bool {
-		return from.Do(func() (err error) {
-			c, err = net.DialTimeout("tcp4", at, time.Second)
-			return err
-		}) == nil
-	})
-	t.Cleanup(func() { c.Close() })
-	return c
 }
