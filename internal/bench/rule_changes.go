@@ -2,18 +2,23 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/lab"
 	"heddle/internal/netlab"
 )
 
-// streamPort is the port of the datagrams.
-const streamPort = 9000
+// Ports of the datagrams: of streams, and of flows that are new in each restart.
+const (
+	streamPort  = 9000
+	newFlowPort = 9001
+)
 
 // changes measures how soon a change by the API is in force on all hosts, with few flows and with
 // many, and what a restart of an agent costs established flows.
@@ -44,7 +49,7 @@ func (b *bench) changes(ctx context.Context) error {
 		if err := b.inForce(ctx, c, fmt.Sprintf("%.0f flows", flows)); err != nil {
 			return err
 		}
-		return b.restart(ctx, c)
+		return b.restart(ctx, c, flows)
 	})
 }
 
@@ -143,20 +148,26 @@ func slowest(streams []*lab.UDPStream, f func(*lab.UDPStream) (time.Duration, er
 	return most, nil
 }
 
-// restart restarts the agent of a host several times during the streams, and counts lost datagrams.
-func (b *bench) restart(ctx context.Context, c *changing) error {
+// restart restarts the agent of a host several times during the streams, counts lost datagrams, and
+// measures how long flows wait that are opened as soon as the agent has ended.
+func (b *bench) restart(ctx context.Context, c *changing, flows float64) error {
 	if err := c.send(ctx); err != nil {
 		return err
 	}
-	var took []time.Duration
+	var took, waited []time.Duration
 	for round := range b.rounds {
 		b.logf("restart %d", round+1)
 		c.h1.Agent.Kill()
 		begun := time.Now()
-		if err := c.StartAgent(ctx, c.h1); err != nil {
+		wait, err := c.open(ctx, func() error {
+			err := c.StartAgent(ctx, c.h1)
+			took = append(took, time.Since(begun))
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		took = append(took, time.Since(begun))
+		waited = append(waited, wait)
 		if _, err := slowest(c.streams, func(d *lab.UDPStream) (time.Duration, error) { return d.FlowsAfter(ctx, time.Now()) }); err != nil {
 			return err
 		}
@@ -168,5 +179,27 @@ func (b *bench) restart(ctx context.Context, c *changing) error {
 	}
 	b.add(measure{Name: "agent killed and started: packets of established flows lost", Got: float64(lost), Goal: atMost(0),
 		Beside: fmt.Sprintf("of %d over %d restarts, ready after %.0f ms", sent, b.rounds, millis(netlab.Median(took)))})
+	b.add(measure{Name: "agent killed and started: flows opened meanwhile wait", Got: millis(netlab.Median(waited)), Unit: "ms", Goal: atMost(1000),
+		Beside: fmt.Sprintf("for the first packet, the slowest of %d; at worst %.0f ms; beside %.0f flows", len(c.ways), millis(slices.Max(waited)), flows)})
 	return nil
+}
+
+// open opens a new flow each way, calls f, and returns how long the slowest flow waited.
+func (c *changing) open(ctx context.Context, f func() error) (time.Duration, error) {
+	var flowing errgroup.Group
+	waits := make([]time.Duration, len(c.ways))
+	for i, way := range c.ways {
+		d, err := lab.StartUDPStream(ctx, way[0], way[1], newFlowPort)
+		if err != nil {
+			return 0, err
+		}
+		defer d.Close()
+		opened := time.Now()
+		flowing.Go(func() (err error) {
+			waits[i], err = d.FlowsAfter(ctx, opened)
+			return err
+		})
+	}
+	err := errors.Join(f(), flowing.Wait())
+	return slices.Max(waits), err
 }

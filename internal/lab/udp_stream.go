@@ -100,7 +100,7 @@ func (s *UDPStream) StopsAfter(ctx context.Context, since time.Time) (time.Durat
 // await calls f with the time of the newest datagram until it returns true, or fails after some
 // seconds.
 func (s *UDPStream) await(ctx context.Context, failure string, f func(last time.Time) (time.Duration, bool)) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(udpInterval)
 	defer tick.Stop()
