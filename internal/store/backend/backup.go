@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
 	"heddle/internal/store"
@@ -84,24 +85,8 @@ func restore(ctx context.Context, file, dataDir string, log *slog.Logger, inspec
 		return err
 	}
 	defer os.RemoveAll(unfinished)
-	err = snapshot.NewV3(zap.New(slogCore{log})).Restore(snapshot.RestoreConfig{
-		SnapshotPath:        file,
-		Name:                memberName,
-		OutputDataDir:       unfinished,
-		PeerURLs:            []string{peerURL},
-		InitialCluster:      memberName + "=" + peerURL,
-		InitialClusterToken: memberName,
-		RevisionBump:        revisionBump,
-		MarkCompacted:       true,
-	})
-	if err != nil {
+	if err := m.startFrom(ctx, file, unfinished, o.config(log), log); err != nil {
 		return fmt.Errorf("restore %s: %w", file, err)
-	}
-	config := o.config(log)
-	config.Dir = unfinished
-	config.ListenClientUrls = nil
-	if err := m.start(ctx, config); err != nil {
-		return fmt.Errorf("restore %s: the restored store does not start: %w", file, err)
 	}
 	s := m.client(log)
 	if err = o.recallAuthority(ctx, s); err == nil {
@@ -114,6 +99,35 @@ func restore(ctx context.Context, file, dataDir string, log *slog.Logger, inspec
 		return fmt.Errorf("restore %s: %w", file, err)
 	}
 	return os.Rename(unfinished, o.etcdDir())
+}
+
+// startFrom makes a member's directory from a file that was checked, and starts it there. etcd
+// panics at records of its own that are bad, which it reads in the caller's goroutine.
+func (m *member) startFrom(ctx context.Context, file, dir string, config *embed.Config, log *slog.Logger) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w (bad record of etcd: %v)", errDamaged, r)
+		}
+	}()
+	err = snapshot.NewV3(zap.New(slogCore{log})).Restore(snapshot.RestoreConfig{
+		SnapshotPath:        file,
+		Name:                memberName,
+		OutputDataDir:       dir,
+		PeerURLs:            []string{peerURL},
+		InitialCluster:      memberName + "=" + peerURL,
+		InitialClusterToken: memberName,
+		RevisionBump:        revisionBump,
+		MarkCompacted:       true,
+	})
+	if err != nil {
+		return err
+	}
+	config.Dir = dir
+	config.ListenClientUrls = nil
+	if err := m.start(ctx, config); err != nil {
+		return fmt.Errorf("the restored store does not start: %w", err)
+	}
+	return nil
 }
 
 // errDamaged is the error about a file that no store can be restored from.

@@ -11,6 +11,9 @@ import (
 	"runtime/debug"
 
 	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/proto"
 )
 
 // checkPages reads all keys and values of a database. What bbolt panics at, or finds outside of
@@ -33,10 +36,14 @@ func checkPages(file string) (err error) {
 			return fmt.Errorf("bad page %w", err)
 		}
 		read := crc32.NewIEEE()
-		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+			roles := bytes.Equal(name, schema.AuthRoles.Name())
 			return b.ForEach(func(key, value []byte) error {
 				read.Write(key)
 				read.Write(value)
+				if roles {
+					return proto.Unmarshal(value, new(authpb.Role)) // etcd may read them long after its start
+				}
 				return nil
 			})
 		})
