@@ -150,10 +150,29 @@ func Diagnose(endpoints []string, config *tls.Config) error {
 	var all []error
 	for _, e := range endpoints {
 		if err := reach(e, config); err != nil {
-			all = append(all, fmt.Errorf("%s: %w", e, err))
+			all = append(all, fmt.Errorf("%s: %w", e, suspectClocks(err)))
 		}
 	}
 	return errors.Join(all...)
+}
+
+// alertExpired is TLS's alert of a peer by whose clock a certificate is over, or not yet good (RFC
+// 8446 §6.2).
+const alertExpired tls.AlertError = 45
+
+// suspectClocks adds to an error about the time of a certificate that a wrong clock may be its
+// cause.
+func suspectClocks(err error) error {
+	var invalid x509.CertificateInvalidError
+	var remote *net.OpError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w: if the clock of this machine or of that server is wrong, set it by NTP, such as chrony; else renew the server's certificate", err)
+	case errors.As(err, &remote) && remote.Err.Error() == alertExpired.Error(): // whose type is tls's own
+		return fmt.Errorf("%w: by the clock of that server, %s here, this machine's certificate is over or not yet good; if a clock is wrong, set it by NTP, such as chrony",
+			err, time.Now().UTC().Format(time.RFC3339))
+	}
+	return err
 }
 
 // reach connects to an endpoint, with a TLS handshake if config is not nil.
