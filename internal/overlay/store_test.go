@@ -55,10 +55,10 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("established, without the store: %v", err)
 	}
 	for _, to := range []*machine{near, far} {
-		if err := connects(a, to, 80, false); err != nil {
+		if err := connects(a, to.v4, 80, long); err != nil {
 			t.Errorf("new, without the store: %v", err)
 		}
-		if err := connects(a, to, 81, false); err == nil {
+		if err := connects(a, to.v4, 81, short); err == nil {
 			t.Error("denied, but passed without the store")
 		}
 	}
@@ -83,8 +83,8 @@ func TestStoreAway(t *testing.T) {
 		}
 	})
 	l.setRules(server, out, allow("ingress", "IPv4", "tcp", 81))
-	l.wait("the rule that was added to be in force", func() bool { return connects(a, near, 81, false) == nil })
-	l.wait("it to be in force for another host", func() bool { return connects(a, far, 81, false) == nil })
+	l.wait("the rule that was added to be in force", func() bool { return connects(a, near.v4, 81, short) == nil })
+	l.wait("it to be in force for another host", func() bool { return connects(a, far.v4, 81, short) == nil })
 	l.wait("the rule that was taken away to be in force", func() bool { return exchange(established, 10, short) != nil })
 }
 

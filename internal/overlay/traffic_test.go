@@ -127,7 +127,7 @@ func TestScanStarvesNobody(t *testing.T) {
 	scanned := make(chan error, 1)
 	go func() { scanned <- scanner.flood(ctx, b.v4) }()
 	for range 50 {
-		if err := connects(a, b, 80, false); err != nil {
+		if err := connects(a, b.v4, 80, long); err != nil {
 			t.Error(err)
 		}
 	}
@@ -339,7 +339,7 @@ func TestFullTables(t *testing.T) {
 		}
 		return e.dp.Evicted() > 500 && e.conns.Stats().Evicted > 500
 	})
-	if err := connects(a, b, 80, false); err != nil {
+	if err := connects(a, b.v4, 80, long); err != nil {
 		t.Errorf("a new connection: %v", err)
 	}
 	flows := 0
