@@ -18,7 +18,7 @@ import (
 
 // essential programs are on every Debian (its essential packages), must be there before
 // scripts/setup runs, or are built here.
-var essential = []string{"bash", "cat", "dpkg", "dpkg-deb", "echo", "env", "false", "git", "go", "grep", "heddle", "mv", "sh", "sha256sum", "sleep", "tar", "true", "xe"}
+var essential = []string{"bash", "cat", "dpkg", "dpkg-deb", "echo", "env", "false", "git", "go", "grep", "heddle", "mv", "setpriv", "sh", "sha256sum", "sleep", "tar", "true", "xe"}
 
 // elsewhere names the programs behind expressions that the test cannot follow: by folder and
 // expression. os.Args[0] is the test or command itself.

@@ -70,10 +70,25 @@ func start(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 	return r
 }
 
-// launch is start without waiting.
+// agentUnits names the units of what runs as root, by command.
+var agentUnits = map[string]string{"agent": "heddle-agent", "dhcp-agent": calicoDHCPAgent}
+
+// unitFile returns the file of a unit.
+func unitFile(unit string) string {
+	return filepath.Join("..", "..", "docs", "guides", "files", unit+".service")
+}
+
+// launch is start without waiting. Agents have the capabilities of their units.
 func launch(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 	t.Helper()
-	return launchAs(t, ns, heddle(args...), args...)
+	cmd := heddle(args...)
+	if unit := agentUnits[args[0]]; unit != "" {
+		capabilities, err := netlab.UnitCapabilities(unitFile(unit))
+		if err := errors.Join(err, netlab.Confine(cmd, capabilities)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return launchAs(t, ns, cmd, args...)
 }
 
 // launchAs is launch by another command, which becomes heddle with these arguments.

@@ -17,8 +17,11 @@ import (
 // every system has the other.
 var accounts = [...]string{"dnsmasq", "nobody"}
 
-// dropTo chooses the user and group that dnsmasq runs as.
-func (a *Agent) dropTo() error {
+// credentials is the user and group of a dnsmasq.
+type credentials struct{ uid, gid uint32 }
+
+// chooseUser chooses the user and group that dnsmasq runs as.
+func (a *Agent) chooseUser() error {
 	o := &a.opts.Plan
 	account, err := lookUp(o.User)
 	if err != nil {
@@ -32,8 +35,11 @@ func (a *Agent) dropTo() error {
 		return fmt.Errorf("group of user %s, as which dnsmasq runs: %w", account.Username, err)
 	}
 	o.User, o.Group = account.Username, group.Name
-	a.server.gid, err = strconv.Atoi(group.Gid)
-	return err
+	uid, err1 := strconv.ParseUint(account.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(group.Gid, 10, 32)
+	chosen := credentials{uint32(uid), uint32(gid)}
+	a.server.user, a.resolver.user = chosen, chosen
+	return errors.Join(err1, err2)
 }
 
 // lookUp returns the user of a name or, without one, the first of accounts that exists.
@@ -54,16 +60,15 @@ func lookUp(name string) (*user.User, error) {
 }
 
 // makeDirectories makes the state directory, which only dnsmasq's group may read, with those for
-// files in it. dnsmasq reads files as they appear, long after it has dropped its root privileges,
-// so its user must be able to reach them.
-func makeDirectories(dir string, gid int, log *slog.Logger) error {
+// files in it, and lets dnsmasq's user reach them.
+func makeDirectories(dir string, gid uint32, log *slog.Logger) error {
 	for _, sub := range []string{plan.HostsDir, plan.OptionsDir, plan.NamesDir} {
 		path := filepath.Join(dir, sub)
 		if err := cmp.Or(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755)); err != nil {
 			return err
 		}
 	}
-	if err := cmp.Or(os.Chown(dir, 0, gid), os.Chmod(dir, 0o750)); err != nil {
+	if err := cmp.Or(os.Chown(dir, 0, int(gid)), os.Chmod(dir, 0o750)); err != nil {
 		return err
 	}
 	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {

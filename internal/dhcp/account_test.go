@@ -137,6 +137,41 @@ func TestFromRoot(t *testing.T) {
 	m.wantLease("10.65.0.7")
 }
 
+// TestConfigFile: a file of the operator's that root alone can read is in force, and so is a
+// changed one once another agent starts. An agent that lacks the file ends, and names it.
+func TestConfigFile(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.machine(1)
+	m.with("10.65.0.7")
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(m.endpoint("10.65.0.7", "a"))
+	file := filepath.Join(t.TempDir(), "dnsmasq.conf")
+	l.options.Plan.ConfigFile = file
+	for n, address := range []string{"192.0.2.7", "192.0.2.8"} {
+		l.kill()
+		if err := os.WriteFile(file, []byte("address=/corp.example/"+address+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.start()
+		l.serving(n + 1)
+		m.wantName("10.65.0.1", "www.corp.example", address)
+	}
+	copies, err := filepath.Glob(filepath.Join(l.options.Plan.Dir, "operator-*.conf"))
+	if err != nil || len(copies) != 1 {
+		t.Errorf("copies of the file %v, %v, want the last", copies, err)
+	}
+	l.kill()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	if err := l.cmd.Wait(); err == nil {
+		t.Error("without the file the agent ended well")
+	}
+	l.logged("further configuration of dnsmasq: open "+file, 1)
+}
+
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	if a, err := lookUp(""); err != nil || a.Username != accounts[0] && a.Username != accounts[1] {

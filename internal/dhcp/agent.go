@@ -115,7 +115,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := exec.LookPath(a.opts.Program); err != nil {
 		return fmt.Errorf("DHCP agent: %w (Debian has it in dnsmasq-base)", err)
 	}
-	if err := a.dropTo(); err != nil {
+	if err := a.chooseUser(); err != nil {
 		return fmt.Errorf("DHCP agent: %w", err)
 	}
 	kernel, release, err := takeHost()
@@ -134,6 +134,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if err := a.resolver.open(); err != nil {
 		return err
+	}
+	if a.opts.Plan.ConfigFile, err = copyConfig(a.opts.Plan.Dir, a.opts.Plan.ConfigFile); err != nil {
+		return fmt.Errorf("DHCP agent: %w", err)
 	}
 	a.lack.Set("waits for the store")
 	g, ctx := errgroup.WithContext(ctx)

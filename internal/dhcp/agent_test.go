@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -141,6 +142,40 @@ func TestAgentRestarts(t *testing.T) {
 	l.serving(2)
 	m.wantLease("10.66.0.7")
 	other.wantLease("10.65.0.8")
+}
+
+// TestStrangers: an agent whose dnsmasq has died starts another. It touches neither the process
+// that got its number, nor one with the same arguments in another network namespace.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.machine(1)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(m.endpoint("10.65.0.7", "a"))
+	l.start()
+	l.serving(1)
+	l.kill()
+	send(t, l.pid(), syscall.SIGKILL)
+	reused := exec.Command("sleep", "600")
+	elsewhere := exec.Command("dnsmasq", leaseArgument+filepath.Join(t.TempDir(), "leases"), "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file=", "--interface="+DeviceName)
+	if err := errors.Join(l.host.Start(reused), l.MustNamespace(t, "elsewhere").Start(elsewhere)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, cmd := range []*exec.Cmd{reused, elsewhere} {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	if err := os.WriteFile(filepath.Join(l.options.Plan.Dir, pidFile), fmt.Appendln(nil, reused.Process.Pid), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	l.serving(2)
+	m.wantLease("10.65.0.7")
+	if !alive(reused.Process.Pid) || !alive(elsewhere.Process.Pid) || strings.Contains(l.log.String(), "adopted the dnsmasq that runs") {
+		t.Errorf("alive are the process with its number: %t, that of another host: %t", alive(reused.Process.Pid), alive(elsewhere.Process.Pid))
+	}
 }
 
 // TestAnotherDirectory starts an agent that was told to keep its files elsewhere, without a

@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,6 +47,29 @@ func write(dir, name, contents string) error {
 		return err
 	}
 	return os.Rename(fresh, filepath.Join(dir, name))
+}
+
+// copyConfig copies a file with further configuration of dnsmasq, which root alone may be able to
+// read, to where dnsmasq's user reads it, and returns that path; "" for none. The name changes with
+// the contents, so that an agent which finds others starts dnsmasq again.
+func copyConfig(dir, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("further configuration of dnsmasq: %w", err)
+	}
+	name := fmt.Sprintf("operator-%.8x.conf", sha256.Sum256(raw))
+	earlier, err := filepath.Glob(filepath.Join(dir, "operator-*.conf"))
+	errs := []error{err}
+	for _, path := range earlier {
+		if filepath.Base(path) != name {
+			errs = append(errs, remove(path))
+		}
+	}
+	errs = append(errs, write(dir, name, string(raw)))
+	return filepath.Join(dir, name), errors.Join(errs...)
 }
 
 // remove deletes a file that may not exist.

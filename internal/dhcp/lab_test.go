@@ -84,11 +84,18 @@ func newLab(t testing.TB) *lab {
 // put writes keys with values, in pairs; a value of "" deletes.
 func (l *lab) put(pairs ...string) { l.t.Helper(); storetest.Put(l.t, l.st, pairs...) }
 
-// start runs the agent on the host.
+// start runs the agent on the host, with the capabilities of its unit.
 func (l *lab) start() {
 	l.t.Helper()
 	l.cmd = storetest.StartAgent(l.t, func(cmd *exec.Cmd) error {
 		cmd.Env = append(cmd.Env, l.env...)
+		capabilities, err := netlab.UnitCapabilities("../../docs/guides/files/calico-dhcp-agent.service")
+		if err != nil {
+			return err
+		}
+		if err := netlab.Confine(cmd, capabilities); err != nil {
+			return err
+		}
 		return l.host.Start(cmd)
 	}, l.dataDir, l.options, l.log)
 }

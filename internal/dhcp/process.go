@@ -37,12 +37,18 @@ type exit struct {
 	why string
 }
 
-// start runs dnsmasq with a first argument, by which later agents find it, and more, and sends its
-// end. It outlives this agent.
-func start(program, first string, args []string, log *os.File, ends chan<- exit) (*process, error) {
+// rights lists the capabilities of a dnsmasq: for entries of neighbours, for answers to machines
+// without an address, and for its ports.
+var rights = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE}
+
+// start runs dnsmasq as a user, with a first argument, by which later agents find it, and more, and
+// sends its end. It outlives this agent. It has the user from the start on: for a process that
+// changes its user itself, [hostnet.AsUserOf] does nothing.
+func start(program string, user credentials, first string, args []string, log *os.File, ends chan<- exit) (*process, error) {
 	cmd := exec.Command(program, append([]string{first}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C for the agent is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, // a Ctrl-C for the agent is not for it
+		Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid}, AmbientCaps: rights}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -64,7 +70,7 @@ func openFiles(pid int) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		limit.Cur = min(limit.Max, 1<<16)
-		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
+		_ = hostnet.AsUserOf(pid, func() error { return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil) })
 	}
 }
 
@@ -92,27 +98,12 @@ func adopt(dir, numberIn, first, device string, ends chan<- exit) (*process, err
 			known = p
 		}
 	}
-	var errs []error
-	for _, p := range found {
-		if p != known {
-			errs = append(errs, hostnet.EndProcess(p.pid))
-		}
-	}
-	if err := errors.Join(errs...); err != nil || known == nil {
+	others := slices.DeleteFunc(found, func(p *process) bool { return p == known })
+	if err := endAll(others); err != nil || known == nil {
 		return nil, err
 	}
-	fd, err := unix.PidfdOpen(known.pid, 0)
-	switch {
-	case errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("process %d: %w", known.pid, err)
-	case !ours(arguments(known.pid), first, device): // it has ended, and its number was reused
-		return nil, unix.Close(fd)
-	}
-	known.pidfd = fd
 	go func() {
-		hostnet.AwaitEnd(fd)
+		hostnet.AwaitEnd(known.pidfd)
 		ends <- exit{known, "ended"}
 	}()
 	return known, nil
@@ -130,49 +121,64 @@ func ours(args []string, first, device string) bool {
 }
 
 // instances returns those in this network namespace that agents have started, whatever their state
-// directory.
+// directory, each with a pidfd, by which no other process is meant that gets its number later.
 func instances(first, device string) (list []*process, err error) {
-	found, err := os.ReadDir("/proc")
+	here, err := hostnet.CurrentNamespace()
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range found {
-		pid, err := strconv.Atoi(f.Name())
-		if err != nil {
+	defer here.Close()
+	pids, err := here.Processes()
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		if !ours(arguments(pid), first, device) {
 			continue
 		}
-		if args := arguments(pid); ours(args, first, device) {
-			list = append(list, &process{pid: pid, args: args[1:], file: named(args[0]), pidfd: -1})
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+			continue
 		}
+		if err != nil {
+			return list, fmt.Errorf("process %d: %w", pid, err)
+		}
+		args := arguments(pid)
+		if !ours(args, first, device) { // it has ended, and its number was reused
+			unix.Close(pidfd)
+			continue
+		}
+		list = append(list, &process{pid: pid, args: args[1:], file: named(args[0]), pidfd: pidfd})
 	}
 	return list, nil
 }
 
 func endStrays(first, device string) error {
 	found, err := instances(first, device)
-	errs := []error{err}
-	for _, p := range found {
-		errs = append(errs, hostnet.EndProcess(p.pid))
+	return errors.Join(err, endAll(found))
+}
+
+// endAll kills instances and waits for their ends.
+func endAll(instances []*process) error {
+	var errs []error
+	for _, p := range instances {
+		if err := p.kill(); err != nil {
+			errs = append(errs, fmt.Errorf("end process %d: %w", p.pid, err))
+		} else {
+			hostnet.AwaitEnd(p.pidfd)
+		}
+		p.close()
 	}
 	return errors.Join(errs...)
 }
 
-// arguments reads the arguments of a process in our network namespace, without its name.
-func arguments(pid int) (args []string) {
-	proc := fmt.Sprintf("/proc/%d/", pid)
-	raw, err := os.ReadFile(proc + "cmdline")
+// arguments reads the arguments of a process, without its name.
+func arguments(pid int) []string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return nil
 	}
-	here, err1 := os.Readlink("/proc/thread-self/ns/net")
-	there, err2 := os.Readlink(proc + "ns/net")
-	if err1 != nil || err2 != nil || here != there {
-		return nil
-	}
-	for a := range strings.SplitSeq(strings.TrimSuffix(string(raw), "\x00"), "\x00") {
-		args = append(args, a)
-	}
-	return args[1:]
+	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")[1:]
 }
 
 // kill ends the process at once. dnsmasq keeps its lease file current, so nothing is lost.

@@ -2,15 +2,19 @@ package dhcp
 
 import (
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/hostnet"
 )
 
 // TestOpenFiles lets a process that was given few files open as many as this one may.
 func TestOpenFiles(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: hostnet.UnprivilegedID, Gid: hostnet.UnprivilegedID}}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -24,11 +28,13 @@ func TestOpenFiles(t *testing.T) {
 	}
 	most := min(limit.Max, 1<<16)
 	limit.Cur = 64
-	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+	pid := cmd.Process.Pid
+	if err := hostnet.AsUserOf(pid, func() error { return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil) }); err != nil {
 		t.Fatal(err)
 	}
-	openFiles(cmd.Process.Pid)
-	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil || limit.Cur != most {
+	openFiles(pid)
+	err := hostnet.AsUserOf(pid, func() error { return unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit) })
+	if err != nil || limit.Cur != most {
 		t.Errorf("it may open %d files, %v, want %d", limit.Cur, err, most)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/calico"
+	"heddle/internal/hostnet"
 )
 
 // When another instance takes over, one may have requests in its queue. Those that came before the
@@ -143,32 +144,32 @@ func waiting(sockets []int) bool {
 
 // copySockets returns copies of the sockets on which another process serves DHCP.
 func copySockets(pid, pidfd int) (sockets []int, err error) {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	found, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, f := range found {
-		target, err := os.Readlink(dir + "/" + f.Name())
-		if err != nil || !strings.HasPrefix(target, "socket:") {
-			continue
+	err = hostnet.AsUserOf(pid, func() error {
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		found, err := os.ReadDir(dir)
+		errs := []error{err}
+		for _, f := range found {
+			target, err := os.Readlink(dir + "/" + f.Name())
+			if err != nil || !strings.HasPrefix(target, "socket:") {
+				continue
+			}
+			number, err := strconv.Atoi(f.Name())
+			if err != nil {
+				continue
+			}
+			fd, err := unix.PidfdGetfd(pidfd, number, 0)
+			switch {
+			case err != nil:
+				errs = append(errs, err)
+			case broadcastFilter(fd) == nil:
+				unix.Close(fd)
+			default:
+				sockets = append(sockets, fd)
+			}
 		}
-		number, err := strconv.Atoi(f.Name())
-		if err != nil {
-			continue
-		}
-		fd, err := unix.PidfdGetfd(pidfd, number, 0)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case broadcastFilter(fd) == nil:
-			unix.Close(fd)
-		default:
-			sockets = append(sockets, fd)
-		}
-	}
-	return sockets, errors.Join(errs...)
+		return errors.Join(errs...)
+	})
+	return sockets, err
 }
 
 // eachSocket does something to a copy of each socket on which a process serves DHCP.

@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,12 +13,27 @@ import (
 )
 
 // TestChangeOverAnswers lets a request arrive that an instance has not read when another takes
-// over. It is stopped meanwhile, as if it got no processor; nobody but it can answer.
+// over, also when another agent has started it. It is stopped meanwhile, as if it got no processor;
+// nobody but it can answer.
 func TestChangeOverAnswers(t *testing.T) {
 	t.Parallel()
+	for _, adopted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("adopted %t", adopted), func(t *testing.T) {
+			t.Parallel()
+			changeOverAnswers(t, adopted)
+		})
+	}
+}
+
+func changeOverAnswers(t *testing.T, adopted bool) {
 	f := newFleet(t)
 	f.populate(t, 2)
 	before := f.pid()
+	if adopted {
+		f.kill()
+		f.start()
+		f.logged("adopted the dnsmasq that runs", 1)
+	}
 	send(t, before, syscall.SIGSTOP)
 	c, err := f.client(0)
 	if err != nil {
@@ -120,7 +136,11 @@ type gate string
 // holdable has the agent start dnsmasq behind a gate, which is open.
 func (l *lab) holdable(t *testing.T) gate {
 	t.Helper()
-	g := gate(filepath.Join(t.TempDir(), "gate"))
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o777)); err != nil { // for dnsmasq's user
+		t.Fatal(err)
+	}
+	g := gate(filepath.Join(dir, "gate"))
 	l.options.Program = string(g) + ".sh"
 	script := fmt.Sprintf("#!/bin/sh\n[ ! -e %[1]s ] || : >%[1]s.held\nwhile [ -e %[1]s ]; do sleep 0.02; done\nexec dnsmasq \"$@\"\n", g)
 	if err := os.WriteFile(l.options.Program, []byte(script), 0o755); err != nil {

@@ -31,6 +31,7 @@ type runner struct {
 	kind
 	lifecycle
 	dir, device, program string
+	user                 credentials // of instances
 	log                  *slog.Logger
 	owner                owner
 	output               *os.File // that instances log to
@@ -93,7 +94,7 @@ func (r *runner) path(name string) string { return filepath.Join(r.dir, name) }
 
 // spawn starts an instance; file completes its first argument.
 func (r *runner) spawn(file string, arguments []string) (*process, error) {
-	return start(r.program, r.argument+r.path(file), arguments, r.output, r.ends)
+	return start(r.program, r.user, r.argument+r.path(file), arguments, r.output, r.ends)
 }
 
 // stop ends all instances, and removes the files that belong to a running one.

@@ -25,7 +25,6 @@ var addresses = kind{subject: "dnsmasq", adopted: "adopted the dnsmasq that runs
 // runner, its instances.
 type server struct {
 	*runner
-	gid      int            // of dnsmasq's group
 	retiring sync.WaitGroup // instances that another one has taken over from
 
 	running *plan.Running             // what the newest instance has read
@@ -43,7 +42,7 @@ func newServer(o Options) *server {
 
 // open makes the state directory and finds what an earlier agent has left.
 func (s *server) open() error {
-	if err := makeDirectories(s.dir, s.gid, s.log); err != nil {
+	if err := makeDirectories(s.dir, s.user.gid, s.log); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	if err := s.runner.open(); err != nil {
@@ -123,6 +122,9 @@ func (s *server) start() (*process, error) {
 		return nil, errors.New("those before it have not ended")
 	}
 	if err := write(s.dir, names[free], s.plan.Leases(s.lastLeases()+s.missed, s.holders, time.Now())); err != nil {
+		return nil, err
+	}
+	if err := os.Chown(s.path(names[free]), int(s.user.uid), int(s.user.gid)); err != nil {
 		return nil, err
 	}
 	if s.serving != nil {

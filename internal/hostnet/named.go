@@ -37,10 +37,14 @@ func (n *Namespace) Name(name string) error {
 // shareNamed makes the directory of names a mount that other mount namespaces see, as `ip netns`
 // does.
 func shareNamed() error {
-	if err := os.MkdirAll(namedNamespaces, 0o755); err != nil {
+	err := os.Mkdir(namedNamespaces, 0o755)
+	if err == nil {
+		err = os.Chmod(namedNamespaces, 0o755) // whatever the umask: other programs' namespaces are there
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("names of network namespaces: %w", err)
 	}
-	err := unix.Mount("", namedNamespaces, "none", unix.MS_SHARED|unix.MS_REC, "")
+	err = unix.Mount("", namedNamespaces, "none", unix.MS_SHARED|unix.MS_REC, "")
 	if errors.Is(err, unix.EINVAL) { // no mount yet
 		if err = unix.Mount(namedNamespaces, namedNamespaces, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
 			err = unix.Mount("", namedNamespaces, "none", unix.MS_SHARED|unix.MS_REC, "")
@@ -92,9 +96,12 @@ func (n *Namespace) Inode() (uint64, error) {
 // Processes returns the ids of the processes in the namespace, in order, except for this process:
 // its main thread may be there for a moment, see [Namespace.Do].
 func (n *Namespace) Processes() ([]int, error) {
-	inode, err := n.Inode()
-	if err != nil {
-		return nil, err
+	var here uint64
+	if err := n.Do(func() (err error) {
+		here, err = networkOf("thread-self")
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", n.name, err)
 	}
 	found, err := os.ReadDir("/proc")
 	if err != nil {
@@ -106,12 +113,23 @@ func (n *Namespace) Processes() ([]int, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if at, err := os.Readlink("/proc/" + f.Name() + "/ns/net"); err == nil && at == fmt.Sprintf("net:[%d]", inode) {
+		if network, err := networkOf(f.Name()); err == nil && network == here {
 			pids = append(pids, pid)
 		}
 	}
 	slices.Sort(pids)
 	return pids, nil
+}
+
+// networkOf returns a number that tells the network namespace of a process from all others: the
+// inode of a file below /proc that each namespace has of its own. Unlike the link ns/net it may be
+// looked at without CAP_SYS_PTRACE also where the process is another user's.
+func networkOf(process string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/"+process+"/net/dev", &st); err != nil {
+		return 0, fmt.Errorf("network namespace of process %s: %w", process, err)
+	}
+	return st.Ino, nil
 }
 
 // EndProcess kills a process and waits for its end. That it has ended already is no error.

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,22 +54,17 @@ func runConfined(t *testing.T) (confined bool) {
 	if os.Getenv(confinedTest) != "" {
 		return true
 	}
-	unit, err := os.ReadFile("../../docs/guides/files/heddle-agent.service")
+	capabilities, err := netlab.UnitCapabilities("../../docs/guides/files/heddle-agent.service")
 	if err != nil {
 		t.Fatal(err)
 	}
-	setting := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(CAP_.+)$`).FindSubmatch(unit)
-	if setting == nil {
-		t.Fatal("the agent's unit does not bound its capabilities")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	if err := netlab.Confine(cmd, capabilities); err != nil {
+		t.Fatal(err)
 	}
-	bound := "-all"
-	for _, capability := range strings.Fields(string(setting[1])) {
-		bound += ",+" + strings.ToLower(strings.TrimPrefix(capability, "CAP_"))
-	}
-	cmd := exec.Command("setpriv", "--bounding-set", bound, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), confinedTest+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("with the capabilities %s: %v\n%s", setting[1], err, out)
+		t.Errorf("with the capabilities %v: %v\n%s", capabilities, err, out)
 	}
 	return false
 }
