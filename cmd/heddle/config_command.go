@@ -30,9 +30,9 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Check the settings in heddle.yaml, and show what is in effect"}
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check the names and values of all sections", Args: cobra.MaximumNArgs(1),
-		Long: "Names each section and key of the file that no command has, and each value that is no number, time, address to listen at,\n" +
-			"level of the log, tunnel address or kind of encryption where one is needed. The rest, such as settings that exclude each\n" +
-			"other or a certificate that is not there, a command says when it starts.",
+		Long: "Reads the file, and its drop-ins: conf.d/*.yaml beside it. Names each section and key that no command has, and each value\n" +
+			"that is no number, time, address to listen at, level of the log, tunnel address or kind of encryption where one is needed. The\n" +
+			"rest, such as settings that exclude each other or a certificate that is not there, a command says when it starts.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := configPath(cmd)
 			if len(args) == 1 {
@@ -74,63 +74,74 @@ func configPath(cmd *cobra.Command) string {
 // checkConfig prints how many settings each section has, or returns all that is wrong with them.
 func checkConfig(out io.Writer, path string) error {
 	root := newRoot()
-	file, err := readSections(path, root)
+	c, err := readConfiguration(path, root)
 	if err != nil {
 		return err
 	}
-	wrong := map[string]error{} // by place
-	counts := map[string]int{}
-	for name, settings := range file.sections {
+	var wrong []misplaced
+	counts := []string{}
+	for _, name := range slices.Sorted(maps.Keys(c.sections)) {
+		section := c.sections[name]
 		top, _, err := root.Find([]string{name})
 		if err != nil || top.Name() != name || top == root {
-			wrong[name] = file.noSection(name, root)
+			wrong = append(wrong, c.misplaced(section.file, name, noSection(c.files[section.file], name, root)))
 			continue
 		}
-		counts[name] = len(settings)
-		for key, values := range settings {
-			if err := checkSetting(top, key, values); err != nil {
-				wrong[name+"."+key] = fmt.Errorf("%s: %w", file.place(name, key), err)
+		counts = append(counts, fmt.Sprintf("%s: %d", name, len(section.settings)))
+		for key, s := range section.settings {
+			if err := checkSetting(top, key, s); err != nil {
+				wrong = append(wrong, c.misplaced(s.file, name+"."+key, fmt.Errorf("%s: %w", c.place(name, key), err)))
 			}
 		}
 	}
-	for _, n := range file.nested {
-		wrong[n.section+"."+n.key] = file.notFlat(n)
-	}
 	if len(wrong) > 0 {
-		return joinByLine(wrong, file.text)
+		return joinByPlace(wrong)
 	}
-	if len(counts) == 0 {
-		_, err = fmt.Fprintf(out, "%s has no settings: all are at their defaults\n", path)
-		return err
+	var paths []string
+	for _, f := range c.files {
+		paths = append(paths, f.path)
 	}
-	var said []string
-	for name, n := range counts {
-		said = append(said, fmt.Sprintf("%s: %d", name, n))
+	said := "no settings: all are at their defaults"
+	if len(counts) > 0 {
+		said = "well formed; settings by section: " + strings.Join(counts, ", ")
 	}
-	slices.Sort(said)
-	_, err = fmt.Fprintf(out, "%s is well formed; settings by section: %s\n", path, strings.Join(said, ", "))
+	_, err = fmt.Fprintf(out, "%s: %s\n", strings.Join(paths, ", "), said)
 	return err
 }
 
-// joinByLine joins errors by their places in a text, in the order of its lines.
-func joinByLine(wrong map[string]error, text []byte) error {
-	places := slices.SortedFunc(maps.Keys(wrong), func(a, b string) int {
-		return cmp.Or(cmp.Compare(sourceline.Find(text, a), sourceline.Find(text, b)), strings.Compare(a, b))
+// misplaced is an error about a place in a configuration.
+type misplaced struct {
+	file, line int
+	name       string
+	err        error
+}
+
+func (c configuration) misplaced(file int, name string, err error) misplaced {
+	return misplaced{file, sourceline.Find(c.files[file].text, name), name, err}
+}
+
+// joinByPlace joins errors in the order of their files and lines.
+func joinByPlace(wrong []misplaced) error {
+	slices.SortFunc(wrong, func(a, b misplaced) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line), strings.Compare(a.name, b.name))
 	})
 	var all []error
-	for _, place := range places {
-		all = append(all, wrong[place])
+	for _, w := range wrong {
+		all = append(all, w.err)
 	}
 	return errors.Join(all...)
 }
 
 // checkSetting sets the flag that a key names, of the command or of one below it.
-func checkSetting(top *cobra.Command, key string, values []string) error {
+func checkSetting(top *cobra.Command, key string, s setting) error {
 	flag := findFlag(top, key)
 	if flag == nil || !configurable(flag) {
 		return noSetting(key, flagNames(top))
 	}
-	for _, v := range values {
+	if s.empty {
+		return errNoValue
+	}
+	for _, v := range s.values {
 		if err := flag.Value.Set(v); err != nil {
 			return valueError(flag, v, err)
 		}
@@ -188,17 +199,17 @@ func showConfig(out io.Writer, name, path string, lookup func(string) (string, b
 	if err != nil || top.Name() != name {
 		return usagef("%s: no such command: see `heddle --help`", name)
 	}
-	file, err := readSections(path, top)
+	c, err := readConfiguration(path, top)
 	if err != nil {
 		return err
 	}
-	if err := file.flat(name); err != nil {
+	if err := c.checkValues(name); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, key := range flagNames(top) {
 		flag := findFlag(top, key)
-		values, from := given(flag, name, file, lookup)
+		values, from := given(flag, name, c, lookup)
 		if from == "" {
 			if !all {
 				continue

@@ -31,7 +31,7 @@ func TestConfigCheck(t *testing.T) {
 		}
 	}
 	out.Reset()
-	if err := checkConfig(&out, write(t, "# nothing yet\n")); err != nil || !strings.Contains(out.String(), "has no settings") {
+	if err := checkConfig(&out, write(t, "# nothing yet\n")); err != nil || !strings.Contains(out.String(), "heddle.yaml: no settings: all are at their defaults") {
 		t.Errorf("a file without settings: %v: %s", err, &out)
 	}
 	if err := checkConfig(&out, write(t, "serve: 5\n")); err == nil || !strings.Contains(err.Error(), ":1: serve: want settings below it") {

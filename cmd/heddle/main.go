@@ -201,7 +201,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().String("config", os.Getenv("HEDDLE_CONFIG"), "YAML `file` with a section of settings for each command")
+	root.PersistentFlags().String("config", os.Getenv("HEDDLE_CONFIG"), "YAML `file` with a section of settings for each command; conf.d/*.yaml beside it are its drop-ins")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		file, err := cmd.Flags().GetString("config")
 		if err != nil {

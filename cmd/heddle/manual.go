@@ -70,6 +70,9 @@ One program has all parts, as commands:
 **/etc/heddle/heddle.yaml**
 :   settings of all commands, see heddle.yaml(5)
 
+**/etc/heddle/conf.d**
+:   drop-ins: files with more of them
+
 **/etc/default/heddle**
 :   variables of the services' environment, if it is there
 
@@ -132,9 +135,17 @@ heddle.yaml - settings of heddle's commands
 # SYNOPSIS
 /etc/heddle/heddle.yaml
 
+/etc/heddle/conf.d/*.yaml
+
 # DESCRIPTION
 A YAML file with a section for each command, whose keys are the names of its flags. A flag on the command line wins, then a
 variable such as HEDDLE_DATA, then the file, then the default. Keys that no command has are refused.
+
+# DROP-INS
+Files of the same form in the directory conf.d beside the file are read after it, in the order of their names: those that
+end with .yaml and do not begin with a dot. A key of a later file replaces that of an earlier one, and so with it all values of a
+list; the other keys of the section stay. One of these files that cannot be read, or is wrong, is an error. Each command must be
+able to read all of them: a drop-in with a password belongs to the user of the unit that reads it, with the mode 600.
 
 `)
 	for _, cmd := range root.Commands() {

@@ -103,6 +103,17 @@ func TestReload(t *testing.T) {
 		t.Errorf("after refused reloads: %d %s %v, certificate %s", status, text, err, a.serial())
 	}
 	a.want("serve: debug as configured", "log-level")
+
+	dropIn := filepath.Join(filepath.Dir(a.file), dropInDir, "50-debug.yaml")
+	if err := os.Mkdir(filepath.Dir(dropIn), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a.configure("  log-level: debug\n  metrics: 127.0.0.1:9797\n")
+	writeFile(t, dropIn, "serve:\n  log-level: error\n  max-restarts: 1\n")
+	refuse(t, a.ns, 1, dropIn+":3: serve.max-restarts: no such setting", "reload", "--run-dir", a.dir)
+	writeFile(t, dropIn, "serve:\n  log-level: error\n  store-quota: 4096\n")
+	a.want("serve: needs a restart for store-quota; reloaded log-level, certificate "+a.cert, "reload")
+	a.want("serve: error as configured", "log-level")
 }
 
 // TestLogLevel: the level of a running server's log changes, for all parts or for one.

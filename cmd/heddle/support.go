@@ -28,16 +28,19 @@ func supportSettings(cmd *cobra.Command) (path string, secrets []string) {
 		}
 	}
 	path = configPath(cmd)
-	file, err := readSections(path, newRoot())
-	if err != nil {
-		if _, err := os.Stat(path); err != nil {
-			return "", secrets
-		}
-		return path, secrets // heddle config show says what is wrong with it
+	if _, err := os.Stat(path); err != nil {
+		return "", secrets
 	}
-	for _, settings := range file.sections {
-		for key, values := range settings {
-			secrets = append(secrets, secretsOf(key, values)...)
+	// Values that a later file replaces are secrets, too, and one file that is wrong must not hide
+	// those of others: heddle config show says what is wrong.
+	paths, _ := configPaths(path)
+	for _, p := range paths {
+		c := configuration{sections: map[string]configSection{}}
+		_ = c.read(p, newRoot())
+		for _, section := range c.sections {
+			for key, s := range section.settings {
+				secrets = append(secrets, secretsOf(key, s.values)...)
+			}
 		}
 	}
 	return path, secrets
@@ -64,26 +67,34 @@ func secretsOf(key string, values []string) (secrets []string) {
 	return secrets
 }
 
-// secretFiles returns the files with secrets that this machine's settings name; none without
-// settings.
+// secretFiles returns the files with secrets that this machine's settings name, and those of the
+// settings themselves that have some; none without settings.
 func secretFiles(cmd *cobra.Command) (files []cli.SecretFile, err error) {
-	root := newRoot()
-	file, err := readSections(configPath(cmd), root)
-	if errors.Is(err, fs.ErrNotExist) {
+	path := configPath(cmd)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	} else if err != nil {
+	}
+	root := newRoot()
+	c, err := readConfiguration(path, root)
+	if err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(file.sections)) {
+	for _, name := range slices.Sorted(maps.Keys(c.sections)) {
 		top, _, err := root.Find([]string{name})
 		if err != nil {
 			continue // heddle config check says what is wrong with it
 		}
-		for _, key := range slices.Sorted(maps.Keys(file.sections[name])) {
-			if f := findFlag(top, key); f != nil && namesSecretFile(f) {
-				for _, path := range file.sections[name][key] {
+		settings := c.sections[name].settings
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			f := findFlag(top, key)
+			switch {
+			case f == nil:
+			case namesSecretFile(f):
+				for _, path := range settings[key].values {
 					files = append(files, cli.SecretFile{Setting: name + "." + key, Path: path})
 				}
+			case len(secretsOf(key, settings[key].values)) > 0:
+				files = append(files, cli.SecretFile{Setting: name + "." + key, Path: c.files[settings[key].file].path})
 			}
 		}
 	}

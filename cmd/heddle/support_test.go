@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"heddle/internal/cli"
 	"heddle/internal/cli/bundletest"
 	"heddle/internal/netlab"
@@ -79,12 +81,18 @@ func TestSecretFiles(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "heddle.yaml")
 	writeFile(t, path, "serve:\n  tls-key: /etc/heddle/tls/server.key\n  tls-cert: /etc/heddle/tls/server.crt\n  dns-update-key: heddle\nagent:\n  join-file: /etc/heddle/join-token\nno-command:\n  a: b\n")
-	doctor, _, err := newRoot().Find([]string{"doctor"})
-	if err := errors.Join(err, doctor.ParseFlags([]string{"--config", path})); err != nil {
-		t.Fatal(err)
-	}
-	files, err := secretFiles(doctor)
+	files, err := secretFiles(configured(t, "doctor", path))
 	if want := []cli.SecretFile{{Setting: "agent.join-file", Path: "/etc/heddle/join-token"}, {Setting: "serve.tls-key", Path: "/etc/heddle/tls/server.key"}}; err != nil || !slices.Equal(files, want) {
 		t.Errorf("got %v, %v, want %v", files, err, want)
 	}
+}
+
+// configured returns a command that is given a configuration file.
+func configured(t *testing.T, name, path string) *cobra.Command {
+	t.Helper()
+	cmd, _, err := newRoot().Find([]string{name})
+	if err := errors.Join(err, cmd.ParseFlags([]string{"--config", path})); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
 }

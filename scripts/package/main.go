@@ -143,11 +143,16 @@ func (r *release) writeDeb(w io.Writer, tree, version, arch string) error {
 	return packager.Package(info, w)
 }
 
-// contents lists what stands in tree.
+// contents lists what stands in tree. Directories of files come with these.
 func (r *release) contents(tree string) (all files.Contents, err error) {
 	err = filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil {
 			return err
+		}
+		if d.IsDir() {
+			if below, err := os.ReadDir(path); err != nil || len(below) > 0 {
+				return err
+			}
 		}
 		info, err := d.Info()
 		if err != nil {
@@ -155,7 +160,10 @@ func (r *release) contents(tree string) (all files.Contents, err error) {
 		}
 		c := &files.Content{Source: path, Destination: strings.TrimPrefix(path, tree),
 			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: info.Mode().Perm(), MTime: r.time}}
-		if d.Type()&fs.ModeSymlink != 0 {
+		switch d.Type() {
+		case fs.ModeDir:
+			c.Type = files.TypeDir
+		case fs.ModeSymlink:
 			if c.Source, err = os.Readlink(path); err != nil {
 				return err
 			}

@@ -82,6 +82,7 @@ func TestContents(t *testing.T) {
 		"./lib/systemd/system/heddle-drill.timer":                         "-rw-r--r--",
 		"./usr/lib/sysusers.d/heddle.conf":                                "-rw-r--r--",
 		"./usr/lib/tmpfiles.d/heddle.conf":                                "-rw-r--r--",
+		"./etc/heddle/conf.d/":                                            "drwxr-xr-x",
 		"./usr/share/heddle/heddle.yaml":                                  "-rw-r--r--",
 		"./usr/share/man/man1/heddle-serve.1.gz":                          "-rw-r--r--",
 		"./usr/share/man/man5/heddle.yaml.5.gz":                           "-rw-r--r--",

@@ -25,6 +25,7 @@ func (r *release) stage(tree, binary string) error {
 	s.copy(filepath.Join(own, "sysusers"), "usr/lib/sysusers.d/heddle.conf", 0o644)
 	s.copy(filepath.Join(own, "tmpfiles"), "usr/lib/tmpfiles.d/heddle.conf", 0o644)
 	s.copy(filepath.Join(own, "heddle.yaml"), "usr/share/heddle/heddle.yaml", 0o644)
+	s.directory("etc/heddle/conf.d")
 	r.stageManual(s)
 	r.stageMonitoring(s)
 	r.stageCompletions(s)
@@ -146,6 +147,10 @@ func (s *stage) copy(from, path string, mode fs.FileMode) {
 	text, err := os.ReadFile(from)
 	s.fail(err)
 	s.write(path, text, mode)
+}
+
+func (s *stage) directory(path string) {
+	s.fail(os.MkdirAll(filepath.Join(s.tree, path), 0o755))
 }
 
 func (s *stage) link(target, path string) {

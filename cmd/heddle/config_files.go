@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"heddle/internal/command"
+	"heddle/internal/sourceline"
+)
+
+// dropInDir is the directory of drop-ins, beside the configuration file.
+const dropInDir = "conf.d"
+
+// configuration holds the settings of a configuration file and its drop-ins. A setting of a later
+// file replaces that of an earlier one, with all values of a list.
+type configuration struct {
+	files    []configFile
+	sections map[string]configSection
+}
+
+type configFile struct {
+	path string
+	text []byte
+}
+
+type configSection struct {
+	file     int // the index of the first file that has the section
+	settings map[string]setting
+}
+
+// setting is the value of a key: a scalar is one value, a list several.
+type setting struct {
+	file   int // its index
+	values []string
+	empty  bool // it has keys of its own, or nothing, which no setting takes
+}
+
+// configPaths returns the configuration file at path and its drop-ins, in the order in which they
+// are read. Files that editors and packages leave beside those that they change have other names:
+// hidden, or without .yaml at the end.
+func configPaths(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	paths := []string{path}
+	dir := filepath.Join(filepath.Dir(path), dropInDir)
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return paths, fmt.Errorf("configuration: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".yaml") && !strings.HasPrefix(e.Name(), ".") {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, nil
+}
+
+// readConfiguration reads the configuration file at path and its drop-ins, for the command top. The
+// path "" is no file.
+func readConfiguration(path string, top *cobra.Command) (configuration, error) {
+	c := configuration{sections: map[string]configSection{}}
+	paths, err := configPaths(path)
+	if err != nil {
+		return c, err
+	}
+	for _, p := range paths {
+		if err := c.read(p, top); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// read adds the settings of a file. Of a file that is wrong in parts it returns the first error,
+// and adds the rest.
+func (c *configuration) read(path string, top *cobra.Command) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	var all map[string]any
+	if err := yaml.UnmarshalStrict(text, &all); err != nil {
+		return fmt.Errorf("%s: want sections named after commands, with settings below them: %w", path, err)
+	}
+	at := len(c.files)
+	c.files = append(c.files, configFile{path, text})
+	var failed error
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		below := all[name]
+		settings, isSection := below.(map[string]any)
+		if !isSection && below != nil {
+			failed = cmp.Or(failed, fmt.Errorf("%s: want settings below it, such as `data: /var/lib/heddle`, not %v", c.files[at].place(name), below))
+			continue
+		}
+		if cmd, _, err := top.Root().Find([]string{name}); top.HasParent() && (err != nil || cmd.Name() != name) {
+			failed = cmp.Or(failed, noSection(c.files[at], name, top.Root()))
+		}
+		section, known := c.sections[name]
+		if !known {
+			section = configSection{at, map[string]setting{}}
+			c.sections[name] = section
+		}
+		for key, value := range settings {
+			section.settings[key] = newSetting(at, value)
+		}
+	}
+	return failed
+}
+
+// newSetting returns the setting of a value in a file.
+func newSetting(file int, value any) setting {
+	s := setting{file: file}
+	switch value := value.(type) {
+	case []any:
+		for _, item := range value {
+			s.values = append(s.values, fmt.Sprint(item))
+		}
+	case map[string]any, nil:
+		s.empty = true
+	default:
+		s.values = []string{fmt.Sprint(value)}
+	}
+	return s
+}
+
+// place returns the place of a setting that is in force, for messages.
+func (c configuration) place(section, key string) string {
+	return c.files[c.sections[section].settings[key].file].place(section, key)
+}
+
+// place returns the place of a section, or of a key in it, for messages: file, line and names.
+func (f configFile) place(names ...string) string {
+	at := strings.Join(names, ".")
+	return sourceline.Prefix(f.path, f.text, at) + ": " + at
+}
+
+// checkValues returns an error if a setting of a section has no value.
+func (c configuration) checkValues(section string) error {
+	for _, key := range slices.Sorted(maps.Keys(c.sections[section].settings)) {
+		if c.sections[section].settings[key].empty {
+			return fmt.Errorf("%s: %w", c.place(section, key), errNoValue)
+		}
+	}
+	return nil
+}
+
+var errNoValue = errors.New("want a value or a list of values")
+
+func noSection(in configFile, name string, root *cobra.Command) error {
+	meant := cmp.Or(command.DidYouMean("", name, subcommands(root)), ": want the name of a command, as `heddle --help` lists them")
+	return fmt.Errorf("%s: no such section%s", in.place(name), meant)
+}
