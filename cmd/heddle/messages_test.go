@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"heddle/internal/telemetry"
 )
 
 // Commands and flags in a text. What begins with a capital or a placeholder ends the words of a
@@ -59,6 +61,22 @@ func TestMessagesNameWhatThereIs(t *testing.T) {
 			if !flags[m[1]] && !slices.Contains(flagsOfOthers, m[1]) {
 				t.Errorf("%s: no command has a flag --%s: %q", place, m[1], text)
 			}
+		}
+	}
+}
+
+// TestEventsAreLogged: each message with an id in the journal is a text of the programs.
+func TestEventsAreLogged(t *testing.T) {
+	t.Parallel()
+	logged := map[string]bool{}
+	for place, text := range messages(t, "../../cmd", "../../internal") {
+		if !strings.Contains(place, "telemetry/events.go:") {
+			logged[text] = true
+		}
+	}
+	for _, e := range telemetry.Events() {
+		if !logged[e.Message] {
+			t.Errorf("%s: nothing logs %q", e.ID, e.Message)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"os"
 
 	"github.com/spf13/pflag"
 
@@ -29,7 +28,7 @@ func (c *logConfig) logger() (*slog.Logger, error) {
 		return nil, err
 	}
 	c.levels = telemetry.NewLevels(level)
-	return telemetry.NewLogger(os.Stderr, c.format, c.levels)
+	return telemetry.NewProcessLogger(c.format, c.levels)
 }
 
 // adminConfig holds the settings of a role's socket for administrators.

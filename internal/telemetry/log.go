@@ -12,12 +12,20 @@ import (
 // logged comes from other hosts and tenants, so long values are cut, and warnings that repeat are
 // counted: see [LimitWarnings].
 func NewLogger(w io.Writer, format string, levels *Levels) (*slog.Logger, error) {
-	opts := &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: CutValue}
+	h, err := newFormat(w, format, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: CutValue})
+	if err != nil {
+		return nil, err
+	}
+	return slog.New(levels.Handler(LimitWarnings(h))), nil
+}
+
+// newFormat returns a handler that writes to w as "text" or "json".
+func newFormat(w io.Writer, format string, opts *slog.HandlerOptions) (slog.Handler, error) {
 	switch format {
 	case "text":
-		return slog.New(levels.Handler(LimitWarnings(slog.NewTextHandler(w, opts)))), nil
+		return slog.NewTextHandler(w, opts), nil
 	case "json":
-		return slog.New(levels.Handler(LimitWarnings(slog.NewJSONHandler(w, opts)))), nil
+		return slog.NewJSONHandler(w, opts), nil
 	}
 	return nil, fmt.Errorf("log format %q: want text or json", format)
 }

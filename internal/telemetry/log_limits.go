@@ -66,7 +66,7 @@ func (w *warningLimit) Handle(ctx context.Context, r slog.Record) error {
 	count, before := w.count(r.Message)
 	for _, message := range slices.Sorted(maps.Keys(before)) {
 		if left := before[message] - mostWarnings; left > 0 {
-			if err := w.report(ctx, "left out log records", "message", message, "records", left); err != nil {
+			if err := w.report(ctx, leftOutMessage, "message", message, "records", left); err != nil {
 				return err
 			}
 		}

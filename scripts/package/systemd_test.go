@@ -36,11 +36,13 @@ func TestPackageUnderSystemd(t *testing.T) {
 
 	m.run("mkdir /etc/heddle; echo '# mine' >/etc/heddle/heddle.yaml; dpkg -i heddle_0.1.0_amd64.deb </dev/null")
 	m.run("grep -qx '# mine' /etc/heddle/heddle.yaml; fails systemctl is-active heddle heddle-agent; fails systemctl is-enabled heddle heddle-agent")
-	m.run("dpkg --purge heddle; fails test -e /etc/heddle")
+	// A drop-in may be another package's.
+	m.run("echo '# another' >/etc/heddle/conf.d/site.yaml; dpkg --purge heddle; grep -qx '# another' /etc/heddle/conf.d/site.yaml; fails test -e /etc/heddle/heddle.yaml; rm -r /etc/heddle")
+	m.run("dpkg -i heddle_0.1.0_amd64.deb </dev/null; dpkg --purge heddle; fails test -e /etc/heddle")
 
 	// apt, too, must not ask; what the package recommends is there, so that it needs no network.
 	m.run(guideBlock(t, "install.md", "apt-get install ./heddle_*_amd64.deb"))
-	m.run(`test "$(stat -c '%U %a' /var/lib/heddle)" = "heddle 700"; test "$(stat -c '%U' /etc/heddle/heddle.yaml)" = root`)
+	m.run(`test "$(stat -c '%U %a' /var/lib/heddle)" = "heddle 700"; test "$(stat -c '%U' /etc/heddle/heddle.yaml)" = root; test "$(stat -c '%U %a' /etc/heddle/conf.d)" = "root 755"`)
 	m.run("systemctl is-active heddle heddle-agent; systemctl show -P StatusText heddle | grep -x ready")
 	m.until(" up ", "heddle host list")
 	if said := m.run("dpkg -L heddle | grep ^/lib/systemd/system/ | xargs systemd-analyze verify --man=no"); said != "" {
@@ -55,6 +57,19 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run(`test "$(stat -c '%U %G %a' /run/heddle /run/heddle/serve.sock | tr '\n' ' ')" = "root heddle 1770 heddle heddle 600 "; heddle log-level --role serve`)
 	m.run(`heddle support --timeout 2m --output-file /tmp/support.tar.gz; cd /tmp; tar -xzf support.tar.gz; rm support.tar.gz
 		grep 'ExecStart=/usr/bin/heddle serve' support/units.txt; grep 'ExecStart=/usr/bin/heddle agent' support/units.txt; grep -x Id=heddle-agent.service support/units-state.txt`)
+	m.run(`printf 'serve:\n  log-level: debug\n' >/etc/heddle/conf.d/50-debug.yaml; systemctl reload heddle; heddle log-level --role serve | grep 'debug as configured'
+		id=$(curl -sS -o /tmp/answer -D - http://127.0.0.1:9696/v2.0/networks | sed -nE 's/^X-Openstack-Request-Id: (.*)\r$/\1/ip'); journalctl --sync
+		journalctl -o json REQUEST_ID="$id" | grep '"_SYSTEMD_UNIT":"heddle.service"'
+		heddle config show serve | grep /etc/heddle/conf.d/50-debug.yaml:2:; heddle config check; rm /etc/heddle/conf.d/50-debug.yaml; systemctl reload heddle`)
+	m.run(`journalctl --sync; journalctl -o json -t heddle -p info MESSAGE_ID=6bd8f61fb3f144a3a76bdd296ded1d73 | grep '"_SYSTEMD_UNIT":"heddle-agent.service"' | grep '"PRIORITY":"6"' | grep '"_TRANSPORT":"journal"' | grep '"MESSAGE":"level=INFO msg=reloaded '`)
+	// A journal that hangs, then is away and comes back, holds up no server.
+	m.run(`server=$(systemctl show -P MainPID heddle); journal=$(systemctl show -P MainPID systemd-journald)
+		kill -STOP $journal; for i in $(seq 20); do heddle log-level debug --role serve; done; kill -CONT $journal; journalctl --sync
+		test $(journalctl -u heddle -g 'log level changed' | grep -c 'level=INFO') -ge 20
+		journals="systemd-journald.socket systemd-journald-dev-log.socket systemd-journald-audit.socket systemd-journald.service"
+		systemctl stop $journals; heddle log-level debug --role serve; systemctl start $journals || systemctl start systemd-journald
+		heddle log-level default --role serve; journalctl --sync; journalctl -o json -n 1 -u heddle -g 'log level changed' | grep '"_TRANSPORT":"journal"'
+		test $server = $(systemctl show -P MainPID heddle); curl -sSf http://127.0.0.1:9697/readyz`)
 	m.run("man heddle-serve heddle.yaml >/dev/null 2>&1 || zcat /usr/share/man/man5/heddle.yaml.5.gz | grep -q neutron-listen") // man is not everywhere
 
 	// The unit of the nightly backup verifies it. Of a store that was moved it fails, and says
