@@ -77,6 +77,7 @@ func TestContents(t *testing.T) {
 		"./usr/lib/heddle/bin/heddle-libvirt-hook -> ../../../bin/heddle": "lrwxrwxrwx",
 		"./lib/systemd/system/heddle.service":                             "-rw-r--r--",
 		"./lib/systemd/system/heddle.socket":                              "-rw-r--r--",
+		"./lib/systemd/system/heddle.target":                              "-rw-r--r--",
 		"./lib/systemd/system/heddle-agent.service":                       "-rw-r--r--",
 		"./lib/systemd/system/heddle-backup.timer":                        "-rw-r--r--",
 		"./lib/systemd/system/heddle-drill.timer":                         "-rw-r--r--",

@@ -36,7 +36,7 @@ func (r *release) stage(tree, binary string) error {
 // stageUnits adds systemd's units, which the guides install by hand with another path.
 func (r *release) stageUnits(s *stage) {
 	dir := filepath.Join(r.source, "docs", "guides", "files")
-	for _, pattern := range []string{"*.service", "*.socket", "*.timer"} {
+	for _, pattern := range []string{"*.service", "*.socket", "*.target", "*.timer"} {
 		units, err := filepath.Glob(filepath.Join(dir, pattern))
 		s.fail(err)
 		for _, unit := range units {

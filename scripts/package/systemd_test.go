@@ -107,6 +107,13 @@ func TestPackageUnderSystemd(t *testing.T) {
 	m.run(`systemctl stop heddle.socket heddle; if curl -sS http://127.0.0.1:9696/; then exit 1; fi
 		test "$(systemctl is-active heddle.socket heddle | tr '\n' ' ')" = "inactive inactive "
 		systemctl start heddle; systemctl is-active heddle.socket; curl -sSf http://127.0.0.1:9696/`)
+	const ready = "for port in 9697 9699; do curl -sSf http://127.0.0.1:$port/readyz; done"
+	const stopped = `test "$(systemctl is-active heddle.socket heddle heddle-agent | sort -u)" = inactive`
+	m.run("systemctl stop heddle.target; " + stopped + "\n" + guideBlock(t, "operating.md", "systemctl stop heddle.target         # returns when all have ended") + "systemctl list-dependencies heddle.target | grep heddle-agent.service")
+	m.until("ready", ready)
+	m.run(`systemctl is-active heddle.target heddle.socket; test "$(systemctl is-active heddle-xapi heddle-backup.timer | sort -u)" = inactive
+		systemctl enable --now heddle-backup.timer; systemctl stop heddle.target; test "$(systemctl is-active heddle-backup.timer)" = inactive; ` + stopped + `
+		systemctl disable heddle-backup.timer; systemctl start heddle heddle-agent`)
 	m.run(`touch /tmp/load; while [ -e /tmp/load ]; do curl -sSf -o /dev/null http://127.0.0.1:9696/ || touch /tmp/refused; done & load=$!
 		for i in 1 2 3; do systemctl restart heddle; done
 		dpkg -i heddle_0.1.1_amd64.deb </dev/null
