@@ -74,7 +74,7 @@ func TestRestartsRefuseNobody(t *testing.T) {
 	anew.http.Transport.(*http.Transport).DisableKeepAlives = true
 
 	load := loadAPI(t, admin, admin, anew, anew)
-	const restarts = 5
+	const restarts = 20
 	for range restarts {
 		load.wait(40)
 		server.stop(t)
