@@ -43,14 +43,14 @@ func buildEarlier(t *testing.T) binary {
 	if out, err := unpack.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("the source of the earlier release %s: %v %s (a clone with all history has it: git fetch --unshallow)", commit, err, out)
 	}
-	return buildIn(t, dir, commit)
+	return buildIn(t, dir, commit, "-trimpath") // the directory is another one each time
 }
 
 // buildIn builds the heddle of the sources in a directory.
 func buildIn(t *testing.T, dir, version string, more ...string) binary {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "heddle")
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", file}, more...)
+	args := append([]string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", file}, more...)
 	build := exec.CommandContext(t.Context(), "go", append(args, "./cmd/heddle")...)
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -115,26 +115,29 @@ func askEcho(ctx context.Context, from *netlab.Namespace, at string) error {
 	return err
 }
 
-// mixedSite is a server and two hosts with a machine each, whose heddles are of this release or of
-// the earlier one, with calls that never stop.
+// release makes command lines of the heddle of a release.
+type release func(args ...string) *exec.Cmd
+
+// mixedSite is a server and two hosts with a machine each, whose heddles are of one of two releases
+// that follow each other, with calls that never stop.
 type mixedSite struct {
 	*site
-	t       *testing.T
-	earlier binary
-	passed  *sockets
-	server  *running
-	hosts   [2]*host
-	agents  [2]*running
-	vms     [2]*netlab.Namespace
-	load    *apiLoad
+	t              *testing.T
+	earlier, later release
+	passed         *sockets
+	server         *running
+	hosts          [2]*host
+	agents         [2]*running
+	vms            [2]*netlab.Namespace
+	load           *apiLoad
 }
 
 // as returns a command line of one of the releases.
 func (s *mixedSite) as(earlier bool, args ...string) *exec.Cmd {
 	if earlier {
-		return s.earlier.command(args...)
+		return s.earlier(args...)
 	}
-	return heddle(args...)
+	return s.later(args...)
 }
 
 func (s *mixedSite) startServer(earlier bool) {
@@ -151,9 +154,9 @@ func (s *mixedSite) startAgent(i int, earlier bool, more ...string) {
 }
 
 // newMixedSite starts all of it as the earlier release.
-func newMixedSite(t *testing.T, earlier binary) *mixedSite {
+func newMixedSite(t *testing.T, earlier, later release) *mixedSite {
 	t.Helper()
-	s := &mixedSite{site: newSite(t), t: t, earlier: earlier}
+	s := &mixedSite{site: newSite(t), t: t, earlier: earlier, later: later}
 	s.passed = listenFor(t, s.ctl, "127.0.0.1:5000", "127.0.0.1:9696")
 	s.startServer(true)
 	c := login(t, s.ctl, "127.0.0.1", s.data)
@@ -211,7 +214,7 @@ func TestBesideEarlierRelease(t *testing.T) {
 // upgradeSite upgrades a server and its hosts. No ping is lost, no call fails, connections that are
 // opened all the while succeed; the format of the store is raised when all are of this release.
 func upgradeSite(t *testing.T, earlier binary) {
-	s := newMixedSite(t, earlier)
+	s := newMixedSite(t, earlier.command, heddle)
 	flows := loadFlows(t, s.vms[0], s.vms[1], "10.0.0.11:7")
 	agent := func(i int, earlier bool) func() {
 		return func() {

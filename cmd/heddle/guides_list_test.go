@@ -166,6 +166,7 @@ var guides = map[string]guide{
 		"./heddle.new upgrade plan --max-unavailable 2":   {first: "cp bin/heddle heddle.new"},
 		"heddle upgrade status":                           {until: "programs must know format", then: "heddle upgrade status | grep 'agent .*cloud.* ok'"},
 		"heddle: format 2 cannot be used yet: agent on h1 (v0.1.0) reads format 1 and writes 1; upgrade or stop them first": {notRun: "what the command says"},
+		"store: written in format 2, programs must know format 2":                                                           {notRun: "what the command says"},
 	}},
 	"authority.md": {after: append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join"), machines: []machineAt{{"cloud", 1}, {"h1", 11}}, blocks: map[string]blockStep{
 		"heddle ca rotate": {then: "heddle ca status | grep -v h1.*former; until heddle host list | grep 'h1 .* up '; do sleep 0.2; done"},

@@ -72,7 +72,14 @@ func (m *serverMachine) join(t *testing.T, by *serverMachine) {
 // majority to leave in order.
 func (m *serverMachine) start(t *testing.T, args ...string) {
 	t.Helper()
-	run := start(t, m.ns, args...)
+	m.startAs(t, heddle, args...)
+}
+
+// startAs is start by the heddle of a release.
+func (m *serverMachine) startAs(t *testing.T, of release, args ...string) {
+	t.Helper()
+	run := launchAs(t, m.ns, of(args...), args...)
+	run.waitReady(t)
 	t.Cleanup(run.kill)
 	m.run = run
 }

@@ -88,7 +88,8 @@ func upgradeStatusCommand(cloud *cloud.Config) *cobra.Command {
 		Use:   "status",
 		Short: "Show which formats servers and agents know",
 		Long: "Shows the format that the store is in, the oldest one that a program must know to work with it, and all live\n" +
-			"servers and agents with the newest formats that they read and write. Ends with 1 if one is behind.",
+			"servers and agents with the newest formats that they read and write. Hosts and servers of a cluster that are away\n" +
+			"are named. Ends with 1 if one is behind.",
 		Args: cobra.NoArgs,
 	}
 	format := command.OutputFlag(cmd)
@@ -112,6 +113,9 @@ func upgradeStatusCommand(cloud *cloud.Config) *cobra.Command {
 		if err := command.PrintTable(cmd.OutOrStdout(), *format, v, []string{"ROLE", "NAME", "ID", "VERSION", "READS", "WRITES", "STATE"}, rows); err != nil {
 			return err
 		}
+		if *format == "text" && len(v.Silent) > 0 {
+			fmt.Fprintf(cmd.OutOrStdout(), "away, and not waited for by a commit: %s\n", silentNames(v.Silent))
+		}
 		if behind > 0 {
 			return &command.Exit{Code: 1, Text: fmt.Sprintf("%d of %d do not read format %d: upgrade them before `heddle upgrade commit`", behind, len(v.Members), v.Newest)}
 		}
@@ -125,15 +129,34 @@ func upgradeCommitCommand(cloud *cloud.Config) *cobra.Command {
 		Use:   "commit",
 		Short: "Have the store written in the newest format that all members know",
 		Long: "Raises the store's format to the newest one that all live servers and agents write and read. It is refused while\n" +
-			"some are behind, which it names. Programs that do not know the new format cannot go back to this store.",
+			"some are behind, which it names. Hosts and servers of a cluster that are away are named, too, and not waited for.\n" +
+			"Programs that do not know the new format cannot go back to this store.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var v operator.Formats
 			if err := callOperator(cmd, cloud, http.MethodPost, "/v1/upgrade/commit", nil, &v); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "store: written in format %d, programs must know format %d\n", v.Written, v.MinReader)
-			return err
+			fmt.Fprintf(cmd.OutOrStdout(), "store: written in format %d, programs must know format %d\n", v.Written, v.MinReader)
+			if len(v.Silent) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "away: %s: upgrade heddle there too, before they start again\n", silentNames(v.Silent))
+			}
+			return nil
 		},
 	}
+}
+
+// mostSilent bounds the names in one line.
+const mostSilent = 20
+
+// silentNames lists programs that do not report, of many the first.
+func silentNames(silent []operator.Silent) string {
+	var words []string
+	for _, one := range silent[:min(len(silent), mostSilent)] {
+		words = append(words, one.Role+" on "+one.Name)
+	}
+	if more := len(silent) - len(words); more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, ", ")
 }

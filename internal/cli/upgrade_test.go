@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"heddle/internal/api/operator"
@@ -27,5 +29,19 @@ func TestUpgradePlan(t *testing.T) {
 	v.Members = v.Members[1:2]
 	if got, want := upgradePlan(v, "v2", 2), "to v2, over a store in format 3\nall live servers and agents have it: heddle upgrade commit\n"; got != want {
 		t.Errorf("plan when all have the version: %q, want %q", got, want)
+	}
+}
+
+func TestSilentNames(t *testing.T) {
+	t.Parallel()
+	silent := []operator.Silent{{Role: "serve", Name: "s3"}}
+	for i := range mostSilent {
+		silent = append(silent, operator.Silent{Role: "agent", Name: fmt.Sprint("h", i)})
+	}
+	if got, want := silentNames(silent[:2]), "serve on s3, agent on h0"; got != want {
+		t.Errorf("two: %q, want %q", got, want)
+	}
+	if got := silentNames(silent); !strings.HasSuffix(got, "agent on h18, and 1 more") {
+		t.Errorf("one more than are named: %q", got)
 	}
 }

@@ -36,8 +36,9 @@ func (callers) Validate(_ context.Context, token string) (*api.Identity, error) 
 
 // world is the console over a store in memory, with one port on each of two hosts of one network.
 type world struct {
-	db  *records.DB
-	url string
+	cluster []ClusterMember
+	db      *records.DB
+	url     string
 }
 
 const (
@@ -62,6 +63,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 	mux := http.NewServeMux()
 	Register(mux, Options{
 		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait,
+		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
 	srv := httptest.NewServer(api.RequireToken(callers{}, "", api.Routes(mux, api.NoRoute)))
 	t.Cleanup(srv.Close)

@@ -153,9 +153,14 @@ func (c *console) status(w http.ResponseWriter, r *http.Request) error {
 // addCluster adds the members of the cluster, and whether the server of each is alive.
 func (v *statusView) addCluster(members []ClusterMember) {
 	for _, m := range members {
-		m.Alive = slices.ContainsFunc(v.Servers, func(s serverView) bool { return s.Role == "serve" && s.Name == m.Name })
+		m.Alive = serves(v.Servers, m.Name)
 		v.Cluster = append(v.Cluster, m)
 	}
+}
+
+// serves reports whether one of the live servers is that of the cluster's member with a name.
+func serves(up []serverView, name string) bool {
+	return slices.ContainsFunc(up, func(s serverView) bool { return s.Role == "serve" && s.Name == name })
 }
 
 // servers returns the live servers. One that was killed and started again has left records whose

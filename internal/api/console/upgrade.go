@@ -1,15 +1,17 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
 	"heddle/internal/api"
 	"heddle/internal/api/operator"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
-// upgrade answers with the members and what they know.
+// upgrade answers with the members and what they know, and with those that do not report.
 func (c *console) upgrade(w http.ResponseWriter, r *http.Request) error {
 	found, _, err := schema.ReadFormat(r.Context(), c.DB.Store())
 	if err != nil {
@@ -24,11 +26,37 @@ func (c *console) upgrade(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range members {
 		v.Members = append(v.Members, operator.Reader{Role: m.Role, Name: m.Name, ID: m.ID, Version: m.Version, Reads: m.Reads, Writes: m.Writes, Behind: m.Reads < v.Newest})
 	}
+	if v.Silent, err = c.silent(r.Context(), snap); err != nil {
+		return err
+	}
 	api.WriteJSON(w, http.StatusOK, v)
 	return nil
 }
 
-// commitUpgrade raises the store's format, and answers with it.
+// silent returns the cluster's servers and the hosts that do not report.
+func (c *console) silent(ctx context.Context, snap *records.Snap) ([]operator.Silent, error) {
+	all := []operator.Silent{}
+	if c.Cluster != nil {
+		members, err := c.Cluster(ctx)
+		if err != nil {
+			return nil, err
+		}
+		up := servers(snap)
+		for _, m := range members {
+			if m.Name != "" && !serves(up, m.Name) {
+				all = append(all, operator.Silent{Role: "serve", Name: m.Name})
+			}
+		}
+	}
+	for _, h := range hostsOf(snap) {
+		if !h.Alive {
+			all = append(all, operator.Silent{Role: "agent", Name: h.Name})
+		}
+	}
+	return all, nil
+}
+
+// commitUpgrade raises the store's format, and answers as upgrade does.
 func (c *console) commitUpgrade(w http.ResponseWriter, r *http.Request) error {
 	now, err := schema.CommitFormat(r.Context(), c.DB, c.Formats)
 	if behind := new(schema.BehindError); errors.As(err, &behind) {
@@ -37,6 +65,5 @@ func (c *console) commitUpgrade(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.Log.Info("store's format committed", "written", now.Written, "min_reader", now.MinReader)
-	api.WriteJSON(w, http.StatusOK, now)
-	return nil
+	return c.upgrade(w, r)
 }

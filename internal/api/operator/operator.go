@@ -112,6 +112,14 @@ type Formats struct {
 	MinReader int      `json:"min_reader"` // the oldest format that a program must know
 	Newest    int      `json:"newest"`     // newest format that a member writes
 	Members   []Reader `json:"members"`
+	Silent    []Silent `json:"silent"`
+}
+
+// Silent is a server of a cluster, or the agent of a host, that does not report the formats it
+// reads and writes.
+type Silent struct {
+	Role string `json:"role"` // serve or agent
+	Name string `json:"name"`
 }
 
 // Reader is a program that works with the store.
