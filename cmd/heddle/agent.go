@@ -169,6 +169,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := c.spans.check(); err != nil {
 		return err
 	}
+	if err := checkCapabilities("heddle-agent", c.roles()...); err != nil {
+		return err
+	}
 	if c.dhcp.on {
 		if err := dhcp.Alone(); err != nil {
 			return err

@@ -183,6 +183,9 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	if c.cleanup {
 		return dhcp.Cleanup(o)
 	}
+	if err := checkCapabilities(calicoDHCPAgent, "dhcp"); err != nil {
+		return err
+	}
 	if err := dhcp.Alone(); err != nil {
 		return err
 	}

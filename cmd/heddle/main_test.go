@@ -70,21 +70,35 @@ func start(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 	return r
 }
 
-// agentUnits names the units of what runs as root, by command.
-var agentUnits = map[string]string{"agent": "heddle-agent", "dhcp-agent": calicoDHCPAgent}
+// rolesOf returns the roles of a command line of an agent, by its flags.
+func rolesOf(args []string) (roles []string) {
+	switch args[0] {
+	case "dhcp-agent":
+		return []string{"dhcp"}
+	case "agent":
+		for _, role := range []string{"policy", "bgp", "dhcp", "xen"} {
+			if slices.Contains(args, "--"+role) {
+				roles = append(roles, role)
+			}
+		}
+		if len(roles) == 0 || slices.Contains(args, "--tunnel-ip") {
+			roles = append(roles, "overlay")
+		}
+	}
+	return roles
+}
 
 // unitFile returns the file of a unit.
 func unitFile(unit string) string {
 	return filepath.Join("..", "..", "docs", "guides", "files", unit+".service")
 }
 
-// launch is start without waiting. Agents have the capabilities of their units.
+// launch is start without waiting. Agents have the capabilities that their roles need.
 func launch(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 	t.Helper()
 	cmd := heddle(args...)
-	if unit := agentUnits[args[0]]; unit != "" {
-		capabilities, err := netlab.UnitCapabilities(unitFile(unit))
-		if err := errors.Join(err, netlab.Confine(cmd, capabilities)); err != nil {
+	if roles := rolesOf(args); len(roles) > 0 {
+		if err := netlab.Confine(cmd, names(roles...)); err != nil {
 			t.Fatal(err)
 		}
 	}

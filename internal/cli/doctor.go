@@ -151,7 +151,7 @@ func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 // machineChecks returns the checks for every host with an agent.
 func machineChecks() []Check {
 	return []Check{
-		{Name: "root", For: "agent, demo", Fix: "run as root, or give the agent CAP_NET_ADMIN, CAP_BPF and CAP_SYS_ADMIN", Run: func(context.Context) error {
+		{Name: "root", For: "agent, demo", Fix: "run as root; of its rights agents need those that heddle-agent.service lists", Run: func(context.Context) error {
 			if uid := os.Geteuid(); uid != 0 {
 				return fmt.Errorf("user %d", uid)
 			}

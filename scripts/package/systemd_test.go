@@ -155,6 +155,27 @@ func TestUpgradeDoesNotWait(t *testing.T) {
 	m.run("rm -r /run/systemd/system/heddle.service.d; systemctl daemon-reload; systemctl restart heddle; systemctl is-active heddle")
 }
 
+// TestRolesUnderSystemd: with its unit, an agent with a role of a guide becomes ready, and nothing
+// that it does is refused.
+func TestRolesUnderSystemd(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h1", "192.0.2.11")
+	m.put(pack(t, "v0.1.0", heddle), "/root/heddle_0.1.0_amd64.deb")
+	m.run("apt-get install ./heddle_0.1.0_amd64.deb")
+	m.write("/root/mesh.yaml", []byte(guideBlock(t, "bgp.md", "kind: BGPNodeConfig")))
+	const server = "serve: {data: /var/lib/heddle, etcd-listen: '127.0.0.1:2379'}\n"
+	m.write("/etc/heddle/heddle.yaml", []byte(server))
+	m.run("systemctl start heddle; . /var/lib/heddle/openrc; heddle calico apply -f mesh.yaml")
+	for _, role := range []string{"policy", "dhcp", "bgp"} {
+		m.write("/etc/heddle/heddle.yaml", []byte(server+"agent: {server-data: /var/lib/heddle, "+role+": true}\n"))
+		m.run("systemctl restart heddle-agent; systemctl is-active heddle-agent; curl -sSf http://127.0.0.1:9699/readyz")
+		if said := m.run("journalctl -o cat -u heddle-agent | grep -E 'not permitted|denied| lacks ' || true"); said != "" {
+			t.Errorf("of the agent with %s, what it does is refused:\n%s", role, said)
+		}
+	}
+	m.run("ss -Hltn 'sport = :179' | grep 192.0.2.11")
+}
+
 // TestDHCPUnderSystemd: the units of agents leave them the rights that they need for DHCP: machines
 // get leases from a dnsmasq whose sockets hold the requests of many, and the next agent adopts it.
 func TestDHCPUnderSystemd(t *testing.T) {
