@@ -144,7 +144,20 @@ func TestRestoreRefusesCircles(t *testing.T) {
 		t.Fatal("the keys are in one page")
 	}
 	child := func(i int) int { return branch + headerSize + i*elementSize + 8 }
-	leaf := int(binary.NativeEndian.Uint64(pages[child(1):])) * size
+	number := func(i int) uint64 { return binary.NativeEndian.Uint64(pages[child(i):]) }
+	children := int(binary.NativeEndian.Uint16(pages[branch+10:]))
+	numbers := map[uint64]bool{}
+	for i := range children {
+		numbers[number(i)] = true
+	}
+	first := 1 // with another child in the page after it
+	for first < children && !numbers[number(first)+1] {
+		first++
+	}
+	if first == children {
+		t.Fatalf("no two of %d pages are one after the other", children)
+	}
+	leaf := int(number(first)) * size
 	none := uint64(len(pages) / size)
 	for _, test := range []struct {
 		name, words string
@@ -154,7 +167,7 @@ func TestRestoreRefusesCircles(t *testing.T) {
 		{"a page that refers to itself", "two others refer to it, or it to itself", child(0), binary.NativeEndian.AppendUint64(nil, uint64(branch/size))},
 		{"two that refer to the same", "is out of order", child(0), bytes.Clone(pages[child(1) : child(1)+8])},
 		{"a page that belongs to another, too", "two others refer to it", leaf + 12, []byte{1, 0, 0, 0}},
-		{"a page of another number", "it says that it is page 7", leaf, binary.NativeEndian.AppendUint64(nil, 7)},
+		{"a page of another number", fmt.Sprintf("it says that it is page %d", none), leaf, binary.NativeEndian.AppendUint64(nil, none)},
 		{"a key without order", "is out of order", leaf + headerSize + 8, []byte{1, 0, 0, 0}},
 		{"a branch without pages", "it is a branch without a page", branch + 10, []byte{0, 0}},
 		{"a page after the end", "it is not in the file", child(0), binary.NativeEndian.AppendUint64(nil, none)},
