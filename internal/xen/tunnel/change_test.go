@@ -16,6 +16,7 @@ import (
 func TestOneChange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 4)
+	l.bfdEvery = calmBFD
 	var networks []string
 	tunnels := map[string][]string{}
 	for _, name := range []string{"n1", "n2", "n3"} {

@@ -401,6 +401,7 @@ func TestTrouble(t *testing.T) {
 func TestReplug(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
+	l.bfdEvery = calmBFD
 	network, tunnels := l.star("gre")
 	access := l.records("tunnel")[tunnels[1]]["access_PIF"]
 	l.call("PIF.unplug", access)
