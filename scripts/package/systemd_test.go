@@ -173,7 +173,7 @@ func TestRolesUnderSystemd(t *testing.T) {
 			t.Errorf("of the agent with %s, what it does is refused:\n%s", role, said)
 		}
 	}
-	m.run("ss -Hltn 'sport = :179' | grep 192.0.2.11")
+	m.run("ss -Hltn 'sport = :179' | grep 192.0.2.11; systemctl show -P LimitNICE heddle-agent | grep -x 30") // nice -10
 }
 
 // TestDHCPUnderSystemd: the units of agents leave them the rights that they need for DHCP: machines

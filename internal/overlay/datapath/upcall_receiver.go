@@ -23,11 +23,23 @@ func (d *Datapath) Run(ctx context.Context, handle func(*Upcall)) error {
 	defer r.Close()
 	stop := context.AfterFunc(ctx, r.waiter.wake)
 	defer stop()
-	if err := r.run(ctx); err != nil {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with its priority
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, receiverNice); err != nil {
+			d.opts.Log.Debug("receiving packets at the usual priority", "err", err)
+		}
+		done <- r.run(ctx)
+	}()
+	if err := <-done; err != nil {
 		return fmt.Errorf("datapath %s: %w", d.opts.Name, err)
 	}
 	return nil
 }
+
+// receiverNice is the nice value of the receiving thread, for which new flows wait where there is
+// more work than cores. It takes the resource limit RLIMIT_NICE, or CAP_SYS_NICE.
+const receiverNice = -10
 
 const (
 	burst       = 64      // frames taken from the ring, and from the tap, before one is handled
