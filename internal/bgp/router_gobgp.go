@@ -113,7 +113,9 @@ func (b *routerBGP) stop() {
 		return
 	}
 	b.stopWatch()
+	end := holdConnections(b.port, slices.Collect(maps.Keys(b.neighbours))...)
 	b.server.Stop() // StopBgp before it would make it log an error
+	end()
 	b.server, b.neighbours, b.announced, b.objects = nil, nil, nil, filterObjects{}
 	b.events.end()
 }
@@ -205,7 +207,10 @@ func (b *routerBGP) setNeighbours(ctx context.Context, p *routerbgp.Plan) error 
 		if desired[address] == b.neighbours[address] {
 			continue
 		}
-		if err := b.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: address.String()}); err != nil {
+		end := holdConnections(b.port, address)
+		err := b.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: address.String()})
+		go end()
+		if err != nil {
 			errs = append(errs, fmt.Errorf("end the session with %s: %w", address, err))
 			continue
 		}
