@@ -138,7 +138,7 @@ func checkSetting(top *cobra.Command, key string, s setting) error {
 	if flag == nil || !configurable(flag) {
 		return noSetting(key, flagNames(top))
 	}
-	if s.empty {
+	if s.bad {
 		return errNoValue
 	}
 	for _, v := range s.values {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v3"
 
 	"heddle/internal/command"
 	"heddle/internal/sourceline"
@@ -42,7 +45,7 @@ type configSection struct {
 type setting struct {
 	file   int // its index
 	values []string
-	empty  bool // it has keys of its own, or nothing, which no setting takes
+	bad    bool // it is no value and no list of values, but has keys of its own, or nothing
 }
 
 // configPaths returns the configuration file at path and its drop-ins, in the order in which they
@@ -93,6 +96,9 @@ func (c *configuration) read(path string, top *cobra.Command) error {
 	if err := yaml.UnmarshalStrict(text, &all); err != nil {
 		return fmt.Errorf("%s: want sections named after commands, with settings below them: %w", path, err)
 	}
+	if !isOneDocument(text) {
+		return fmt.Errorf("%s: want one YAML document: what follows its end, such as a second line ---, would not be read", path)
+	}
 	at := len(c.files)
 	c.files = append(c.files, configFile{path, text})
 	var failed error
@@ -125,13 +131,32 @@ func newSetting(file int, value any) setting {
 	case []any:
 		for _, item := range value {
 			s.values = append(s.values, fmt.Sprint(item))
+			s.bad = s.bad || !isScalar(item)
 		}
 	case map[string]any, nil:
-		s.empty = true
+		s.bad = true
 	default:
 		s.values = []string{fmt.Sprint(value)}
 	}
 	return s
+}
+
+func isScalar(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any, nil:
+		return false
+	}
+	return true
+}
+
+// isOneDocument reports whether nothing follows the first document of a text.
+func isOneDocument(text []byte) bool {
+	documents := goyaml.NewDecoder(bytes.NewReader(text))
+	var n goyaml.Node
+	if errors.Is(documents.Decode(&n), io.EOF) {
+		return true
+	}
+	return errors.Is(documents.Decode(&n), io.EOF)
 }
 
 // place returns the place of a setting that is in force, for messages.
@@ -148,7 +173,7 @@ func (f configFile) place(names ...string) string {
 // checkValues returns an error if a setting of a section has no value.
 func (c configuration) checkValues(section string) error {
 	for _, key := range slices.Sorted(maps.Keys(c.sections[section].settings)) {
-		if c.sections[section].settings[key].empty {
+		if c.sections[section].settings[key].bad {
 			return fmt.Errorf("%s: %w", c.place(section, key), errNoValue)
 		}
 	}

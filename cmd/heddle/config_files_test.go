@@ -61,6 +61,8 @@ func TestDropInsRefused(t *testing.T) {
 		{"agent: {}\nserve:\n  timeout: soon\n", `conf.d/x.yaml:3: serve.timeout: "soon": want a time with its unit`},
 		{"serve:\n  data: {a: b}\n", "conf.d/x.yaml:2: serve.data: want a value"},
 		{"serve:\n  data:\n", "conf.d/x.yaml:2: serve.data: want a value"},
+		{"serve:\n  data: [{a: b}]\n", "conf.d/x.yaml:2: serve.data: want a value"},
+		{"---\nserve:\n  data: /x\n---\nserve:\n  data: /y\n", "conf.d/x.yaml: want one YAML document"},
 		{"serve: 5\n", "conf.d/x.yaml:1: serve: want settings below it"},
 		{"plain text\n", "conf.d/x.yaml: want sections named after commands"},
 		{"serve: [\n", "conf.d/x.yaml: want sections named after commands"},
