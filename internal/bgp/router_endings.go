@@ -34,28 +34,48 @@ func holdConnections(port uint16, neighbours ...netip.Addr) (end func()) {
 			held = append(held, connection{fd, c.node})
 		}
 	}
-	return func() {
-		until := time.Now().Add(closeWait)
+	return func() { endConnections(held) }
+}
+
+// endConnections sends the end of each connection once gobgp has closed it, and discards what still
+// comes until the neighbour ends it, too.
+func endConnections(held []connection) {
+	tick, over := time.NewTicker(closeTick), time.After(closeWait)
+	defer tick.Stop()
+	defer func() {
 		for _, c := range held {
-			for !onlyHeld(c) && time.Now().Before(until) {
-				time.Sleep(closeTick)
-			}
-			endConnection(c.fd, until)
+			unix.Close(c.fd)
 		}
+	}()
+	for waiting := held; len(waiting) > 0; {
+		waiting = slices.DeleteFunc(slices.Clone(waiting), endsNow)
+		select {
+		case <-tick.C: // the kernel tells of no descriptor that is closed
+		case <-over:
+			return
+		}
+	}
+	until := time.Now().Add(closeWait)
+	for _, c := range held {
+		discard(c.fd, until)
 	}
 }
 
-// endConnection sends the end of a connection after all that was written, and discards what still
-// comes until the neighbour ends it, too.
-func endConnection(fd int, until time.Time) {
-	defer unix.Close(fd)
-	if unix.Shutdown(fd, unix.SHUT_WR) != nil {
-		return
+// endsNow ends a connection if gobgp has closed it.
+func endsNow(c connection) bool {
+	if !onlyHeld(c) {
+		return false
 	}
+	_ = unix.Shutdown(c.fd, unix.SHUT_WR) // the neighbour may have ended it
+	return true
+}
+
+// discard reads from a connection until its end.
+func discard(fd int, until time.Time) {
 	discarded := make([]byte, 1<<12)
-	for time.Now().Before(until) {
+	for left := time.Until(until); left > 0; left = time.Until(until) {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(poll, int(time.Until(until).Milliseconds())+1); err != nil || n == 0 {
+		if n, err := unix.Poll(poll, int(left.Milliseconds())+1); err != nil || n == 0 {
 			continue
 		}
 		if n, err := unix.Read(fd, discarded); n <= 0 || err != nil {
@@ -66,7 +86,8 @@ func endConnection(fd int, until time.Time) {
 
 // connections returns this process's connections with neighbours from or to a port.
 func connections(port uint16, neighbours []netip.Addr) (list []connection) {
-	for _, fd := range descriptors() {
+	fds, _ := descriptors() // without them the connections end as gobgp ends them
+	for _, fd := range fds {
 		peer, err := unix.Getpeername(fd)
 		to, isIP := peer.(*unix.SockaddrInet4)
 		if err != nil || !isIP || !slices.Contains(neighbours, netip.AddrFrom4(to.Addr)) {
@@ -86,7 +107,8 @@ func connections(port uint16, neighbours []netip.Addr) (list []connection) {
 
 // onlyHeld reports whether a connection has no other descriptor in this process.
 func onlyHeld(c connection) bool {
-	for _, fd := range descriptors() {
+	fds, _ := descriptors()
+	for _, fd := range fds {
 		if node, ok := inode(fd); ok && node == c.node && fd != c.fd {
 			return false
 		}
@@ -103,12 +125,12 @@ func inode(fd int) (node uint64, ok bool) {
 }
 
 // descriptors lists this process's file descriptors.
-func descriptors() (all []int) {
-	open, _ := os.ReadDir("/proc/self/fd")
+func descriptors() (all []int, err error) {
+	open, err := os.ReadDir("/proc/self/fd")
 	for _, f := range open {
 		if fd, err := strconv.Atoi(f.Name()); err == nil {
 			all = append(all, fd)
 		}
 	}
-	return all
+	return all, err
 }

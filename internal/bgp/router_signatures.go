@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +12,7 @@ import (
 // port: gobgp leaves it there when it deletes the neighbour, and a later one without a password
 // could not connect. It gives no access to its sockets.
 func clearSignature(port uint16, neighbour netip.Addr) error {
-	open, err := os.ReadDir("/proc/self/fd")
+	fds, err := descriptors()
 	if err != nil {
 		return err
 	}
@@ -23,9 +21,8 @@ func clearSignature(port uint16, neighbour netip.Addr) error {
 	address := neighbour.As4()
 	copy(key.Addr.Data[2:], address[:])
 	var errs []error
-	for _, f := range open {
-		fd, err := strconv.Atoi(f.Name())
-		if err != nil || !listens(fd, port) {
+	for _, fd := range fds {
+		if !listens(fd, port) {
 			continue
 		}
 		if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, &key); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -14,7 +14,7 @@ import (
 
 // TestChangeOverAnswers lets a request arrive that an instance has not read when another takes
 // over, also when another agent has started it. It is stopped meanwhile, as if it got no processor;
-// nobody but it can answer.
+// no other can answer.
 func TestChangeOverAnswers(t *testing.T) {
 	t.Parallel()
 	for _, adopted := range []bool{false, true} {
