@@ -207,9 +207,9 @@ func (b *routerBGP) setNeighbours(ctx context.Context, p *routerbgp.Plan) error 
 		if desired[address] == b.neighbours[address] {
 			continue
 		}
-		end := holdConnections(b.port, address)
-		err := b.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: address.String()})
-		go end()
+		err := endSessions(b.port, func() error {
+			return b.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: address.String()})
+		}, address)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("end the session with %s: %w", address, err))
 			continue
@@ -286,7 +286,9 @@ func (b *routerBGP) counts(ctx context.Context) (map[netip.Addr]counts, error) {
 // holdOff ends the session with a neighbour, or with false lets it begin again.
 func (b *routerBGP) holdOff(ctx context.Context, neighbour netip.Addr, hold bool) error {
 	if hold {
-		return b.server.DisablePeer(ctx, &api.DisablePeerRequest{Address: neighbour.String(), Communication: "too many routes"})
+		return endSessions(b.port, func() error {
+			return b.server.DisablePeer(ctx, &api.DisablePeerRequest{Address: neighbour.String(), Communication: "too many routes"})
+		}, neighbour)
 	}
 	return b.server.EnablePeer(ctx, &api.EnablePeerRequest{Address: neighbour.String()})
 }

@@ -176,8 +176,12 @@ func (s *speaker) filter(ctx context.Context, export map[plan.Family]plan.Filter
 	return nil
 }
 
+// remove ends a session. The peer withdraws what it has learned.
 func (s *speaker) remove(ctx context.Context, peer netip.Addr) error {
-	if err := s.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: peer.String()}); err != nil {
+	err := endSessions(s.opts.port, func() error {
+		return s.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: peer.String()})
+	}, peer)
+	if err != nil {
 		return fmt.Errorf("end session with %s: %w", peer, err)
 	}
 	delete(s.sessions, peer)

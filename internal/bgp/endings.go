@@ -37,6 +37,14 @@ func holdConnections(port uint16, neighbours ...netip.Addr) (end func()) {
 	return func() { endConnections(held) }
 }
 
+// endSessions calls f, which has gobgp end the sessions with neighbours, and has them see gobgp's
+// notification. It does not wait for that.
+func endSessions(port uint16, f func() error, neighbours ...netip.Addr) error {
+	end := holdConnections(port, neighbours...)
+	defer func() { go end() }()
+	return f()
+}
+
 // endConnections sends the end of each connection once gobgp has closed it, and discards what still
 // comes until the neighbour ends it, too.
 func endConnections(held []connection) {
@@ -84,18 +92,19 @@ func discard(fd int, until time.Time) {
 	}
 }
 
-// connections returns this process's connections with neighbours from or to a port.
+// connections returns this process's connections with neighbours from or to the port of its own
+// speaker, or the standard one.
 func connections(port uint16, neighbours []netip.Addr) (list []connection) {
+	isBGP := func(p uint16) bool { return p == port || p == standardPort }
 	fds, _ := descriptors() // without them the connections end as gobgp ends them
 	for _, fd := range fds {
 		peer, err := unix.Getpeername(fd)
-		to, isIP := peer.(*unix.SockaddrInet4)
-		if err != nil || !isIP || !slices.Contains(neighbours, netip.AddrFrom4(to.Addr)) {
+		to := address(peer)
+		if err != nil || !slices.Contains(neighbours, to.Addr()) {
 			continue
 		}
 		local, err := unix.Getsockname(fd)
-		from, isIP := local.(*unix.SockaddrInet4)
-		if err != nil || !isIP || from.Port != int(port) && to.Port != int(port) {
+		if err != nil || !isBGP(address(local).Port()) && !isBGP(to.Port()) {
 			continue
 		}
 		if node, ok := inode(fd); ok {
@@ -103,6 +112,17 @@ func connections(port uint16, neighbours []netip.Addr) (list []connection) {
 		}
 	}
 	return list
+}
+
+// address returns a socket's address, the zero AddrPort for one that is not of IP.
+func address(s unix.Sockaddr) netip.AddrPort {
+	switch s := s.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr).Unmap(), uint16(s.Port))
+	}
+	return netip.AddrPort{}
 }
 
 // onlyHeld reports whether a connection has no other descriptor in this process.
