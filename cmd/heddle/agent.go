@@ -39,6 +39,7 @@ type agentConfig struct {
 	overlay, cleanup bool
 	overlayAsked     bool // --overlay was given
 	named            bool // --name was given
+	configFile       string
 	name, state      string
 	joining          joinConfig
 	serverData       string
@@ -79,7 +80,7 @@ With --policy it is a routed host: Calico's endpoints and policy are in force on
 When the agent stops, traffic goes on; --cleanup removes what it made in the kernel.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.overlayAsked, c.named = cmd.Flags().Changed("overlay"), cmd.Flags().Changed("name")
+			c.overlayAsked, c.named, c.configFile = cmd.Flags().Changed("overlay"), cmd.Flags().Changed("name"), cmd.Flag("config").Value.String()
 			if c.cleanup {
 				if cmd.Flags().Changed("state") && !hadAgent(c.state) {
 					return usagef("--state %s: no agent has had this state directory: name that of this host's agents, or leave --state out to try every role", c.state)
@@ -536,7 +537,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
-		Companion: c.serviceContainers(t), Metadata: proxy, Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd, Spans: t.spans,
+		Companion: c.serviceContainers(t), Metadata: proxy, Support: supportBundles(c), Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd, Spans: t.spans,
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))

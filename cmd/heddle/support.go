@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ import (
 
 	"heddle/internal/cli"
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/supportbundle"
 	"heddle/internal/telemetry"
 )
 
@@ -44,6 +47,25 @@ func supportSettings(cmd *cobra.Command) (path string, secrets []string) {
 		}
 	}
 	return path, secrets
+}
+
+// supportBundles returns what makes the command that writes a support bundle of this host into a
+// file.
+func supportBundles(c *agentConfig) supportbundle.Command {
+	return func(ctx context.Context, file string, hours int, anonymise bool) (*exec.Cmd, error) {
+		args := []string{"support", "--output-file", file, "--hours", strconv.Itoa(hours), "--anonymise=" + strconv.FormatBool(anonymise),
+			"--state", c.state, "--run-dir", c.admin.dir}
+		if c.configFile != "" {
+			args = append(args, "--config", c.configFile)
+		}
+		return ownCommand(ctx, args...)
+	}
+}
+
+// ownCommand returns a command of this program.
+func ownCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	program, err := os.Executable()
+	return exec.CommandContext(ctx, program, args...), err
 }
 
 // secretsOf returns the secrets of a setting.

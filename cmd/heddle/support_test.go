@@ -96,3 +96,48 @@ func configured(t *testing.T, name, path string) *cobra.Command {
 	}
 	return cmd
 }
+
+// TestSupportOfHosts: the agents of hosts collect bundles, which come by a server. A host without
+// one is named, and the others have theirs.
+func TestSupportOfHosts(t *testing.T) {
+	t.Parallel()
+	s := newConnectivitySite(t)
+	dir := t.TempDir()
+	support := func(names string, code int) (files map[string]string, said string) {
+		t.Helper()
+		said, got := output(t, s.ctl, "support", "--data", s.data, "--hosts", names, "--output-file", dir, "--anonymise")
+		if got != code {
+			t.Fatalf("exit code %d, want %d: %s", got, code, said)
+		}
+		files = map[string]string{}
+		for line := range strings.Lines(said) {
+			path := strings.TrimSpace(line)
+			if host, _, ok := strings.Cut(strings.TrimPrefix(filepath.Base(path), "heddle-support-"), "-2"); ok && filepath.Dir(path) == dir {
+				files[host] = path
+			}
+		}
+		return files, said
+	}
+	files, said := support("all", 0)
+	for _, h := range []*host{s.h1, s.h2} {
+		if files[h.name] == "" {
+			t.Fatalf("no file of %s:\n%s", h.name, said)
+		}
+		bundle := bundletest.Unpack(t, files[h.name])
+		for name, words := range map[string]string{"agent/status.json": `"role":"agent"`, "agent/metrics.txt": "heddle_build_info", "kernel/links.txt": "lo: ", "manifest.json": `"log.txt"`} {
+			if !strings.Contains(bundle[name], words) {
+				t.Errorf("%s of %s: want %q in\n%.500s", name, h.name, words, bundle[name])
+			}
+		}
+		if strings.Contains(bundle["kernel/addresses.txt"], "192.0.2.1") {
+			t.Errorf("addresses of %s are not anonymous", h.name)
+		}
+	}
+	s.agent2.kill()
+	s.waitGone(t, s.h2)
+	files, said = support("all", 1)
+	if files[s.h1.name] == "" || files[s.h2.name] != "" || !strings.Contains(said, "host "+s.h2.name+": no bundle: ") || !strings.Contains(said, "is down") {
+		t.Errorf("with a host that is down:\n%s", said)
+	}
+	refuse(t, s.ctl, 1, "there is no host other", "support", "--data", s.data, "--hosts", "other")
+}

@@ -100,16 +100,17 @@ func runConnectivity(ctx context.Context, s *cloud.Session, hosts []connectivity
 
 // chooseHosts returns the hosts with names, or some that are up.
 func chooseHosts(cmd *cobra.Command, s *cloud.Session, names []string) ([]connectivity.Host, error) {
-	var answer struct {
-		Hosts []connectivity.Host `json:"hosts"`
-	}
-	if err := s.Operator(cmd.Context(), http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
+	all, err := listHosts(cmd.Context(), s)
+	if err != nil {
 		return nil, err
 	}
-	if len(names) > 0 {
-		return namedHosts(answer.Hosts, names)
+	if len(names) > connectivity.MostHosts {
+		return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("--hosts: %d hosts, at most %d can be tried at once", len(names), connectivity.MostHosts)}
 	}
-	up := slices.DeleteFunc(answer.Hosts, func(h connectivity.Host) bool { return !h.Alive || !h.Overlay() })
+	if len(names) > 0 {
+		return namedHosts(all, names)
+	}
+	up := slices.DeleteFunc(all, func(h connectivity.Host) bool { return !h.Alive || !h.Overlay() })
 	if len(up) == 0 {
 		return nil, errors.New("no host with virtual networks is up: see heddle host list")
 	}
@@ -120,10 +121,17 @@ func chooseHosts(cmd *cobra.Command, s *cloud.Session, names []string) ([]connec
 	return up, nil
 }
 
-func namedHosts(all []connectivity.Host, names []string) ([]connectivity.Host, error) {
-	if len(names) > connectivity.MostHosts {
-		return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("--hosts: %d hosts, at most %d can be tried at once", len(names), connectivity.MostHosts)}
+// listHosts returns the hosts that have joined.
+func listHosts(ctx context.Context, s *cloud.Session) ([]connectivity.Host, error) {
+	var answer struct {
+		Hosts []connectivity.Host `json:"hosts"`
 	}
+	err := s.Operator(ctx, http.MethodGet, "/v1/hosts", nil, &answer)
+	return answer.Hosts, err
+}
+
+// namedHosts returns the hosts with these names, in their order.
+func namedHosts(all []connectivity.Host, names []string) ([]connectivity.Host, error) {
 	var chosen []connectivity.Host
 	for i, name := range names {
 		at := slices.IndexFunc(all, func(h connectivity.Host) bool { return h.Name == name })

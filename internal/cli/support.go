@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/admin"
+	"heddle/internal/cloud"
 	"heddle/internal/command"
 )
 
@@ -40,6 +43,7 @@ type Source struct {
 // them, which are struck out everywhere. kernel are the files of other packages about the kernel.
 func SupportCommand(settings func(*cobra.Command) (path string, secrets []string), kernel ...Source) *cobra.Command {
 	var out, data, state string
+	var hosts []string
 	var hours int
 	var longest time.Duration
 	var anonymise bool
@@ -49,29 +53,34 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 		Long: "Collects versions, settings, units, logs, metrics, goroutines and profiles of this machine's roles, what heddle status, doctor\n" +
 			"and store status say, the number of keys in each table of the store and its last changes without values, and links, addresses, routes, rules and the sizes of eBPF maps\n" +
 			"of the kernel into a tar.gz with a manifest.\n" +
-			"Passwords, tokens and keys are struck out, and packets and user data are not read. What --timeout leaves no time for is missing and named.",
+			"Passwords, tokens and keys are struck out, and packets and user data are not read. What --timeout leaves no time for is missing and named.\n" +
+			"With --hosts the agents of these hosts do the same, and each host has a file. This takes an administrator's credentials and can be run anywhere.",
 		Args: cobra.NoArgs,
 	}
 	s := socketFlags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&out, "output-file", "f", "", "`file` to write (default heddle-support-HOST-TIME.tar.gz here)")
+	f.StringVarP(&out, "output-file", "f", "", "`file` to write, with --hosts their directory (default heddle-support-HOST-TIME.tar.gz here)")
+	f.StringSliceVar(&hosts, "hosts", nil, "`names` of the hosts, joined by commas, or all: those with virtual networks")
 	f.IntVar(&hours, "hours", 24, "hours of the logs that are collected")
 	f.DurationVar(&longest, "timeout", time.Minute, "longest time to collect; no file takes more than a third of it")
 	f.BoolVar(&anonymise, "anonymise", false, "replace addresses and the names of machines and ports, the same everywhere")
 	DataFlag(f, &data, "data `directory` of heddle serve, if this machine has one")
 	f.StringVar(&state, "state", "/var/lib/heddle-agent", "state `directory` of heddle agent, if this machine has one")
 	ofSections(f, "state", "agent")
+	cmd.MarkFlagsMutuallyExclusive("hosts", "timeout")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if hours < 1 {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--hours %d: want 1 or more", hours)}
+		}
+		if len(hosts) > 0 {
+			login := cloud.Config{TokenDir: cloud.UserTokenDir(), DataDir: data}
+			return gatherBundles(cmd, &login, hosts, gathered{dir: out, hours: hours, anonymise: anonymise})
 		}
 		host, err := os.Hostname()
 		if err != nil {
 			return err
 		}
-		if out == "" {
-			out = "heddle-support-" + host + "-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
-		}
+		out = cmp.Or(out, bundleName(host, time.Now()))
 		config, secrets := settings(cmd)
 		strike := newStrikeOut(append(secrets, secretsIn(data, state)...))
 		if anonymise {
@@ -92,6 +101,11 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 		return err
 	}
 	return cmd
+}
+
+// bundleName returns the name of the file with a bundle of a host.
+func bundleName(host string, at time.Time) string {
+	return "heddle-support-" + host + "-" + at.UTC().Format("20060102-150405") + ".tar.gz"
 }
 
 // sources returns what a bundle holds. What takes longest comes last.
@@ -213,4 +227,11 @@ type collected struct {
 	Error string `json:"error,omitempty"` // why it is missing
 }
 
-func (m *contents) json() ([]byte, error) { return json.MarshalIndent(m, "", "  ") }
+func (m *contents) json() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // errors say where something was <struck out>
+	e.SetIndent("", "  ")
+	err := e.Encode(m)
+	return b.Bytes(), err
+}

@@ -42,7 +42,7 @@ func writeBundle(ctx context.Context, longest time.Duration, path string, source
 	if err != nil {
 		return nil, err
 	}
-	return b.m, errors.Join(b.write("manifest.json", strike.apply(list)), b.tar.Close(), zip.Close())
+	return b.m, errors.Join(b.write("manifest.json", list), b.tar.Close(), zip.Close())
 }
 
 // bundle is an archive that is written.
@@ -59,7 +59,7 @@ func (b *bundle) add(ctx context.Context, longest time.Duration, s Source, strik
 	defer cancel()
 	text, err := s.Read(ctx)
 	if err != nil {
-		b.m.Files = append(b.m.Files, collected{Name: s.Name, Error: err.Error()})
+		b.m.Files = append(b.m.Files, collected{Name: s.Name, Error: string(strike.apply([]byte(err.Error())))})
 		return nil
 	}
 	if !strings.HasSuffix(s.Name, profile) { // profiles hold names of functions alone

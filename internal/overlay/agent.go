@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/filterlog"
 	"heddle/internal/overlay/natport"
+	"heddle/internal/overlay/supportbundle"
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/overlay/workload"
 	"heddle/internal/reconcile"
@@ -83,8 +85,10 @@ type Options struct {
 	Companion func(Shared) Companion `json:"-"`
 	// Metadata, if set, answers this host's workloads at 169.254.169.254.
 	Metadata MetadataServer `json:"-"`
-	Watchdog *task.Watchdog `json:"-"` // watches the loops of the agent; nil: nothing does
-	Log      *slog.Logger   // default: none
+	// Support returns the command that writes a support bundle of this host into a file.
+	Support  supportbundle.Command `json:"-"`
+	Watchdog *task.Watchdog        `json:"-"` // watches the loops of the agent; nil: nothing does
+	Log      *slog.Logger          // default: none
 }
 
 // Shared holds the parts of the overlay agent that a Companion uses.
@@ -310,7 +314,8 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, arrivals: a.arrivals, loaded: make(chan struct{}), place: a.place,
 		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, place: a.place, changed: task.NewNotice()},
 		traces: &traces{engine: a.engine, sim: simulate.NewSimulator(a.engine.net.world), report: a.hostReport,
-			workloads: workload.NewHost(a.net, a.log), pending: map[string]bool{}}}
+			workloads: workload.NewHost(a.net, a.log), pending: map[string]bool{},
+			support: supportbundle.New(filepath.Join(o.StateDir, "support"), o.Support, a.log)}}
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
@@ -380,6 +385,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	g.Go(func() error { return a.presence.Run(ctx) })
 	g.Go(func() error { return a.filterLogs.Run(ctx) })
 	g.Go(func() error { return a.feed.traces.workloads.Run(ctx) })
+	g.Go(func() error { return a.feed.traces.support.Run(ctx) })
 	if a.companion != nil {
 		g.Go(func() error { return a.companion.Run(ctx) })
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"heddle/internal/overlay/supportbundle"
 	"heddle/internal/overlay/workload"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
@@ -18,6 +19,7 @@ type traces struct {
 	sim       *simulate.Simulator
 	report    func(traffic bool) *flow.HostReport
 	workloads *workload.Host
+	support   *supportbundle.Collector
 
 	mu      sync.Mutex
 	pending map[string]bool // requests that workloads answer later, by id
@@ -36,6 +38,8 @@ func (t *traces) changed(c *snapshot.Changed) {
 	switch {
 	case r.Workload != nil:
 		t.submit(r)
+	case r.Support != nil:
+		t.publish(r, flow.TraceAnswer{Support: t.support.Part(r.Support)})
 	case r.Report:
 		t.publish(r, flow.TraceAnswer{Report: t.report(r.Traffic)})
 	default:

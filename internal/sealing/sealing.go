@@ -86,6 +86,12 @@ func (k *ServerKey) Digest(secret []byte) []byte {
 // HostKey is the private key of a host.
 type HostKey struct{ private *ecdh.PrivateKey }
 
+// NewHostKey returns a key that is in no file.
+func NewHostKey() (*HostKey, error) {
+	private, err := ecdh.X25519().GenerateKey(rand.Reader)
+	return &HostKey{private}, err
+}
+
 // LoadHostKey reads the key from a file, and makes it if there is none.
 func LoadHostKey(file string) (*HostKey, error) {
 	secret, err := loadKey(file, "put it back from a copy, or remove it to have another key made, with which what was sealed before cannot be read")

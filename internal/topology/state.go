@@ -145,7 +145,7 @@ type LearnedNeighbour struct {
 }
 
 // TraceRequest asks a host's agent to simulate a frame on a port with its live state, to report on
-// the host, or to probe from a temporary workload; short-lived.
+// the host, to probe from a temporary workload, or for a support bundle; short-lived.
 type TraceRequest struct {
 	ID     string `json:"id"`
 	HostID string `json:"hostId"`
@@ -157,4 +157,6 @@ type TraceRequest struct {
 	Traffic bool `json:"traffic,omitempty"`
 	// Workload is the work asked for in place of a walk; agents of earlier versions do not know it.
 	Workload *WorkloadRequest `json:"workload,omitempty"`
+	// Support asks for a bundle in place of a walk; agents of earlier versions do not know it.
+	Support *SupportRequest `json:"support,omitempty"`
 }

@@ -42,6 +42,7 @@ func Register(mux *http.ServeMux, o Options) {
 	c := &console{o}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
 	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
+	mux.HandleFunc("POST /v1/support", api.Admin(c.support))
 	mux.HandleFunc("GET /v1/status", api.Admin(c.status))
 	mux.HandleFunc("GET /v1/traffic", api.Admin(c.traffic))
 	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))

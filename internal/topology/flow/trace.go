@@ -20,6 +20,8 @@ type TraceAnswer struct {
 	Report *HostReport `json:"report,omitempty"`
 	// Workload likewise.
 	Workload *WorkloadAnswer `json:"workload,omitempty"`
+	// Support likewise.
+	Support *SupportAnswer `json:"support,omitempty"`
 }
 
 // TraceOutput is a port that gets the frame.
