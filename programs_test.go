@@ -25,6 +25,7 @@ var essential = []string{"bash", "cat", "dpkg", "dpkg-deb", "echo", "env", "fals
 var elsewhere = map[string]string{
 	"cmd/heddle string(b)":         "heddle",
 	"internal/cli os.Executable()": "heddle",
+	"cmd/heddle os.Executable()":   "heddle",
 
 	"internal/demo d.lab.Binary":   "heddle",
 	"internal/demo x.Binary":       "heddle",

@@ -58,14 +58,9 @@ func supportBundles(c *agentConfig) supportbundle.Command {
 		if c.configFile != "" {
 			args = append(args, "--config", c.configFile)
 		}
-		return ownCommand(ctx, args...)
+		program, err := os.Executable()
+		return exec.CommandContext(ctx, program, args...), err
 	}
-}
-
-// ownCommand returns a command of this program.
-func ownCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	program, err := os.Executable()
-	return exec.CommandContext(ctx, program, args...), err
 }
 
 // secretsOf returns the secrets of a setting.
