@@ -18,7 +18,7 @@ func AsUserOf(pid int, f func() error) error {
 	if err != nil {
 		return err
 	}
-	return onSpareThread(func() error {
+	return onThread(func() error {
 		if err := becomeUser(uid, gid); err != nil {
 			return fmt.Errorf("act as user %d: %w", uid, err)
 		}

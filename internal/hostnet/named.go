@@ -93,8 +93,7 @@ func (n *Namespace) Inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// Processes returns the ids of the processes in the namespace, in order, except for this process:
-// its main thread may be there for a moment, see [Namespace.Do].
+// Processes returns the ids of the processes in the namespace, in order, except for this process.
 func (n *Namespace) Processes() ([]int, error) {
 	var here uint64
 	if err := n.Do(func() (err error) {

@@ -22,7 +22,7 @@ type Namespace struct {
 }
 
 // CurrentNamespace opens the namespace of the calling thread: within [Namespace.Do] that one, else
-// this process's. The process's main thread may be one that was given up in another namespace.
+// this process's.
 func CurrentNamespace() (*Namespace, error) {
 	h, err := netns.GetFromPath("/proc/thread-self/ns/net")
 	if err != nil {
@@ -53,14 +53,11 @@ func OpenNamespace(nameOrPath string) (*Namespace, error) {
 
 // NewNamespace makes a namespace that lives until it is closed and nothing runs in it.
 func NewNamespace() (*Namespace, error) {
-	n, made := &Namespace{name: "unnamed"}, make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread stays in the new namespace, and ends with the goroutine
-		var err error
+	n := &Namespace{name: "unnamed"}
+	if err := onThread(func() (err error) {
 		n.handle, err = netns.New()
-		made <- err
-	}()
-	if err := <-made; err != nil {
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("make a network namespace: %w (it takes CAP_SYS_ADMIN)", err)
 	}
 	return n, nil
@@ -72,26 +69,21 @@ func (n *Namespace) String() string { return n.name }
 // Do runs f in the namespace, on a locked thread. Goroutines that f starts are not in the
 // namespace, but sockets opened by f stay in it.
 func (n *Namespace) Do(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	return onThread(func() error {
 		home, err := netns.Get()
 		if err != nil {
-			done <- fmt.Errorf("network namespace of this thread: %w", err)
-			return
+			return fmt.Errorf("network namespace of this thread: %w", err)
 		}
 		defer home.Close()
 		if err := netns.Set(n.handle); err != nil {
-			done <- fmt.Errorf("enter network namespace %s: %w", n.name, err)
-			return
+			return fmt.Errorf("enter network namespace %s: %w", n.name, err)
 		}
 		err = f()
 		if netns.Set(home) == nil {
-			runtime.UnlockOSThread() // else the thread is given up with the goroutine
+			runtime.UnlockOSThread() // else the thread is given up
 		}
-		done <- err
-	}()
-	return <-done
+		return err
+	})
 }
 
 // Path returns a path by which processes started by this one can enter the namespace while it is

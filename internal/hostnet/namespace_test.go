@@ -2,6 +2,7 @@ package hostnet
 
 import (
 	"net/netip"
+	"sync"
 	"testing"
 )
 
@@ -52,7 +53,37 @@ func TestFakeLosesEvents(t *testing.T) {
 	}
 }
 
-// TestCurrentNamespace: it is that of the calling thread, whatever the main thread is used for.
+// TestMainThread: a process stays in its network namespace for other programs, however many of its
+// threads are in others.
+func TestMainThread(t *testing.T) {
+	t.Parallel()
+	home, err := networkOf("self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 500 {
+		all.Go(func() {
+			ns, err := NewNamespace()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer ns.Close()
+			if err := ns.Do(func() error {
+				if now, err := networkOf("self"); now != home || err != nil {
+					t.Errorf("the process is in the network %d (%v), want %d", now, err, home)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestCurrentNamespace: it is that of the calling thread.
 func TestCurrentNamespace(t *testing.T) {
 	t.Parallel()
 	ns, err := NewNamespace()

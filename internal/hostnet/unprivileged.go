@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 
 	"github.com/vishvananda/netns"
@@ -24,7 +23,7 @@ func (n *Namespace) StartUnprivileged(cmd *exec.Cmd, capabilities ...uintptr) er
 	cmd.Path, cmd.Dir = self, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, // a Ctrl-C for this process is not for it
 		Credential: &syscall.Credential{Uid: UnprivilegedID, Gid: UnprivilegedID}, AmbientCaps: capabilities}
-	err := onSpareThread(func() error {
+	err := onThread(func() error {
 		if err := netns.Set(n.handle); err != nil {
 			return fmt.Errorf("enter network namespace %s: %w", n.name, err)
 		}
@@ -37,21 +36,4 @@ func (n *Namespace) StartUnprivileged(cmd *exec.Cmd, capabilities ...uintptr) er
 		return fmt.Errorf("%w: user %d must be allowed to run the program: chmod o+rx %s", err, UnprivilegedID, program)
 	}
 	return err
-}
-
-// onSpareThread runs f on a thread that ends with it, so that f may change what cannot be changed
-// back. That is never the main thread, which does not end, and whose state counts as the process's.
-func onSpareThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			done <- f()
-			return
-		}
-		err := onSpareThread(f) // while this goroutine keeps the main thread
-		runtime.UnlockOSThread()
-		done <- err
-	}()
-	return <-done
 }
