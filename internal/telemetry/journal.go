@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"time"
@@ -29,8 +30,10 @@ const (
 )
 
 // NewProcessLogger returns the logger of this process: to standard error as [NewLogger] does, or,
-// where systemd has connected that with the journal, to the journal with fields.
+// where systemd has connected that with the journal, to the journal with fields. From then on the
+// process goes on when the reader of its standard error has ended; Go would end it.
 func NewProcessLogger(format string, levels *Levels) (*slog.Logger, error) {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // the write fails with EPIPE now
 	// A JOURNAL_STREAM that is no device and inode is not systemd's.
 	if native, err := journal.StderrIsJournalStream(); err != nil || !native {
 		return NewLogger(os.Stderr, format, levels)
