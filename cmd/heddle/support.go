@@ -68,20 +68,32 @@ func secretsOf(key string, values []string) (secrets []string) {
 	if telemetry.Secret(key) {
 		return values
 	}
+	if namesCredentials(key) {
+		for _, text := range contents(values) {
+			secrets = append(secrets, cli.SecretsOfCredentials(text)...)
+		}
+		return secrets
+	}
 	if of, isFile := strings.CutSuffix(key, "-file"); !isFile || !telemetry.Secret(of) {
 		for _, v := range values {
 			secrets = append(secrets, telemetry.URLSecrets(v)...)
 		}
 		return secrets
 	}
-	for _, path := range values {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			continue // what cannot be read is not collected either
-		}
-		secrets = append(secrets, strings.Fields(string(raw))...)
+	for _, text := range contents(values) {
+		secrets = append(secrets, strings.Fields(text)...)
 	}
 	return secrets
+}
+
+// contents returns the texts of the files that can be read: what others hold is not collected.
+func contents(paths []string) (texts []string) {
+	for _, path := range paths {
+		if raw, err := os.ReadFile(path); err == nil {
+			texts = append(texts, string(raw))
+		}
+	}
+	return texts
 }
 
 // secretFiles returns the files with secrets that this machine's settings name, and those of the
@@ -124,7 +136,12 @@ func namesSecretFile(f *pflag.Flag) bool {
 	of, isFile := strings.CutSuffix(f.Name, "-file")
 	kind, _ := pflag.UnquoteUsage(f)
 	return kind == "file" && (isFile && telemetry.Secret(of) || strings.HasSuffix(f.Name, "-key") && f.Name != "ssh-key" ||
-		f.Name == "clouds" || strings.HasSuffix(f.Name, "-credentials"))
+		namesCredentials(f.Name))
+}
+
+// namesCredentials reports whether a setting names a file of the form of clouds.yaml.
+func namesCredentials(key string) bool {
+	return key == "clouds" || strings.HasSuffix(key, "-credentials")
 }
 
 // datapathMaps is the file of a support bundle with the sizes of the overlay's eBPF maps.

@@ -141,3 +141,30 @@ func TestSupportOfHosts(t *testing.T) {
 	}
 	refuse(t, s.ctl, 1, "there is no host other", "support", "--data", s.data, "--hosts", "other")
 }
+
+// TestSecretsOfSettings: values of settings, and contents of the files that they name.
+func TestSecretsOfSettings(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct{ key, value, want string }{
+		{"admin-password", "marker", "marker"},
+		{"nova-metadata-url", "https://nova:marker@192.0.2.1/", "marker"},
+		{"password-file", put("password", "marker\n"), "marker"},
+		{"nova-credentials", put("one", "clouds:\n  heddle:\n    auth: {username: nova, password: marker}\n"), "marker"},
+		{"clouds", put("two", "clouds:\n  heddle:\n    auth:\n      password: 'marker'\n      username: nova\n"), "marker"},
+	} {
+		if got := secretsOf(c.key, []string{c.value}); !slices.Contains(got, c.want) || slices.Contains(got, "nova") {
+			t.Errorf("%s: got %q, want %s among them and no user's name", c.key, got, c.want)
+		}
+	}
+	if got := secretsOf("clouds", []string{filepath.Join(dir, "none")}); got != nil {
+		t.Errorf("a file that is not there: got %q", got)
+	}
+}

@@ -168,11 +168,17 @@ func secretsIn(dirs ...string) (secrets []string) {
 				}
 				return nil
 			}
-			for _, m := range passwordLine.FindAllStringSubmatch(text, -1) {
-				secrets = append(secrets, m[1])
-			}
+			secrets = append(secrets, SecretsOfCredentials(text)...)
 			return nil
 		})
+	}
+	return secrets
+}
+
+// SecretsOfCredentials returns the secrets in the text of a file such as clouds.yaml or an openrc.
+func SecretsOfCredentials(text string) (secrets []string) {
+	for _, m := range passwordLine.FindAllStringSubmatch(text, -1) {
+		secrets = append(secrets, m[1], strings.TrimRight(m[1], ",}")) // of a map on one line
 	}
 	return secrets
 }
