@@ -17,6 +17,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
+	"heddle/internal/api/callers"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -26,13 +27,6 @@ import (
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
-
-// callers are validated by what their token says.
-type callers struct{}
-
-func (callers) Validate(_ context.Context, token string) (*api.Identity, error) {
-	return &api.Identity{UserID: "u-" + token, Roles: []string{token}}, nil
-}
 
 // world is the console over a store in memory, with one port on each of two hosts of one network.
 type world struct {
@@ -65,7 +59,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait,
 		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
-	srv := httptest.NewServer(api.RequireToken(callers{}, "", api.Routes(mux, api.NoRoute)))
+	srv := httptest.NewServer(api.RequireToken(callers.WithRoles("admin", "member"), "", api.Routes(mux, api.NoRoute)))
 	t.Cleanup(srv.Close)
 	w.url = srv.URL
 	w.update(t, func(tx *records.Tx) error {

@@ -1,7 +1,6 @@
 package hosts
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -29,6 +28,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
+	"heddle/internal/api/callers"
 	"heddle/internal/api/jointoken"
 	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
@@ -66,16 +66,6 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// callers are validated by what their token says.
-type callers struct{}
-
-func (callers) Validate(_ context.Context, token string) (*api.Identity, error) {
-	if token != "admin" && token != "member" {
-		return nil, api.ErrUnauthorized
-	}
-	return &api.Identity{UserID: "u-" + token, Roles: []string{token}}, nil
-}
-
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	st, err := backend.Open(t.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: t.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
@@ -93,7 +83,7 @@ func newWorld(t *testing.T) *world {
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: w.db, Admission: st, CA: st.Authority().PEM, Signer: st.Authority, Endpoints: []string{"https://" + st.Endpoint()},
 		Pin: func() string { return w.server.Fingerprint() }, Now: w.clock})
-	open.Handle("/", api.RequireToken(callers{}, "", api.Routes(guarded, api.NoRoute)))
+	open.Handle("/", api.RequireToken(callers.WithRoles("admin", "member"), "", api.Routes(guarded, api.NoRoute)))
 	certFile, keyFile, pool := chain(t)
 	w.server, err = api.NewServer(api.Options{Name: "operator", Listen: "127.0.0.1:0", Handler: open, CertFile: certFile, KeyFile: keyFile,
 		Log: slog.New(slog.DiscardHandler)})
@@ -462,7 +452,7 @@ func FuzzRequests(f *testing.F) {
 	apitest.Run(f, rep)
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: records.NewDB(st, rep), Admission: st, CA: st.Authority().PEM, StorePort: 2379, Now: w.clock})
-	open.Handle("/", api.RequireToken(callers{}, "", guarded))
+	open.Handle("/", api.RequireToken(callers.WithRoles("admin", "member"), "", guarded))
 	send := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))
 		r.Header.Set(api.TokenHeader, "admin")

@@ -2,7 +2,6 @@ package neutronv2_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
+	"heddle/internal/api/callers"
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/control"
 	"heddle/internal/store"
@@ -29,17 +29,8 @@ const (
 	adminProject  = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa3"
 )
 
-// callers are valid tokens: the API asks only whose they are.
-type callers map[string]*api.Identity
-
-func (c callers) Validate(_ context.Context, token string) (*api.Identity, error) {
-	if id, ok := c[token]; ok {
-		return id, nil
-	}
-	return nil, api.ErrUnauthorized
-}
-
-var tokens = callers{
+// tokens are valid: the API asks only whose they are.
+var tokens = callers.Tokens{
 	"member":  {UserID: "u1", ProjectID: memberProject, Roles: []string{"member", "reader"}},
 	"reader":  {UserID: "u4", ProjectID: memberProject, Roles: []string{"reader"}},
 	"none":    {UserID: "u5", ProjectID: memberProject},
