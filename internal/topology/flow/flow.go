@@ -49,12 +49,13 @@ type Copy struct {
 	Rewrite *Rewrite
 }
 
-// Dropped is one end of the packet, or of one of its copies: where and why, in words.
+// Dropped is one end of the packet, or of one of its copies: where and why.
 type Dropped struct {
 	Device string `json:"device"` // id of the port or network that dropped it
+	Code   Code   `json:"code"`
 	Chain  string `json:"chain,omitempty"`
 	Rule   string `json:"rule,omitempty"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // in words
 }
 
 // Emission is a packet of the virtual network's own: ARP, ND, DHCP replies, ICMP errors.
@@ -314,12 +315,14 @@ type Step struct {
 	Device string `json:"device"`
 	Chain  string `json:"chain,omitempty"`
 	Rule   string `json:"rule,omitempty"`
+	Code   Code   `json:"code,omitzero"` // of a drop
 	Text   string `json:"text"`
 }
 
 // Decision is the result of one simulation. The simulator reuses it for the next packet.
 type Decision struct {
 	Verdict Verdict
+	Code    Code   // of a drop
 	Reason  string // of a drop: which chain and rule, in words
 	Device  string // id of the device where a drop happened
 	Outputs []Output

@@ -8,6 +8,7 @@ type TraceAnswer struct {
 	LiveState bool          `json:"liveState"`
 	Verdict   string        `json:"verdict"`
 	Device    string        `json:"device,omitempty"` // where it was dropped
+	Code      Code          `json:"code,omitzero"`    // of the drop
 	Reason    string        `json:"reason,omitempty"`
 	Outputs   []TraceOutput `json:"outputs,omitempty"`
 	Copies    []TraceOutput `json:"copies,omitempty"`  // ports that get copies for mirrors
@@ -44,7 +45,7 @@ type TraceReply struct {
 
 // Answer is d as a TraceAnswer without ID, HostID and LiveState.
 func Answer(d *Decision) TraceAnswer {
-	a := TraceAnswer{Verdict: d.Verdict.String(), Device: d.Device, Reason: d.Reason, Walk: append([]Step{}, d.Walk...)}
+	a := TraceAnswer{Verdict: d.Verdict.String(), Device: d.Device, Code: d.Code, Reason: d.Reason, Walk: append([]Step{}, d.Walk...)}
 	for _, o := range d.Outputs {
 		a.Outputs = append(a.Outputs, TraceOutput{PortID: o.PortID, HostID: o.HostID})
 	}

@@ -77,7 +77,7 @@ func (s *Simulator) unknown(b *balancer, k flow.NATKey) balanced {
 		return untouched
 	}
 	s.unkeyed = true
-	s.dec.drop(b.id, "lb: a fragment of a datagram whose first has not passed here")
+	s.dec.drop(b.id, flow.CodeFragment, "lb: a fragment of a datagram whose first has not passed here")
 	return stopped
 }
 
@@ -95,16 +95,16 @@ func (b *balancer) concerns(k flow.NATKey) bool {
 }
 
 // stop drops the reply of a member until something about tag changes, and not for long.
-func (s *Simulator) stop(b *balancer, tag, reason string) balanced {
+func (s *Simulator) stop(b *balancer, tag string, code flow.Code, reason string) balanced {
 	s.dec.touch(tag, nil)
-	s.dec.errorDrop(b.id, reason)
+	s.dec.errorDrop(b.id, code, reason)
 	return stopped
 }
 
 // refuse drops a packet to a VIP, until something about that changes.
-func (s *Simulator) refuse(b *balancer, v *vip, reason string) balanced {
+func (s *Simulator) refuse(b *balancer, v *vip, code flow.Code, reason string) balanced {
 	s.dec.touch(v.id, nil)
-	s.dec.drop(b.id, reason)
+	s.dec.drop(b.id, code, reason)
 	return stopped
 }
 
@@ -114,9 +114,9 @@ func (s *Simulator) toVip(b *balancer, v *vip, k flow.NATKey) balanced {
 	p := v.pool
 	switch {
 	case !v.admits(k.Src):
-		return s.refuse(b, v, fmt.Sprintf("lb: source not allowed: VIP %s admits no clients at %v", v.id, k.Src))
+		return s.refuse(b, v, flow.CodeLBSource, fmt.Sprintf("lb: source not allowed: VIP %s admits no clients at %v", v.id, k.Src))
 	case p == nil || p.def == nil || p.balancer != b || p.proto() != k.Proto:
-		return s.refuse(b, v, "lb: no pool: VIP "+v.id+" has none that balances its protocol")
+		return s.refuse(b, v, flow.CodeLBNoMember, "lb: no pool: VIP "+v.id+" has none that balances its protocol")
 	}
 	sticky := v.isSticky()
 	if to, ok := s.nat.lookUp(k); ok {
@@ -187,12 +187,12 @@ func (s *Simulator) choose(b *balancer, v *vip, k flow.NATKey, sticky bool) bala
 	p := v.pool
 	c := p.selectable()
 	if len(c.members) == 0 {
-		return s.refuse(b, v, fmt.Sprintf("lb: no member: pool %s of VIP %s has none that is up and weighs anything", p.id, v.id))
+		return s.refuse(b, v, flow.CodeLBNoMember, fmt.Sprintf("lb: no member: pool %s of VIP %s has none that is up and weighs anything", p.id, v.id))
 	}
 	if limit := v.def.ConnectionLimit; limit > 0 && s.nat.state != nil {
 		if n := s.nat.state.OwnConns(flow.Endpoint{Device: b.id, Addr: k.Dst, Port: k.DstPort, Proto: k.Proto}); n >= limit {
 			s.unkeyed = true // another connection may end at any time
-			s.dec.drop(b.id, fmt.Sprintf("lb: connection limit: VIP %s has %d connections by this host, of %d", v.id, n, limit))
+			s.dec.drop(b.id, flow.CodeLBLimit, fmt.Sprintf("lb: connection limit: VIP %s has %d connections by this host, of %d", v.id, n, limit))
 			return stopped
 		}
 	}
@@ -299,16 +299,16 @@ func (s *Simulator) unbalance(r *router) balanced {
 		return untouched
 	}
 	if !b.def.AdminStateUp {
-		return s.stop(b, r.id, "lb: the load balancer is administratively down")
+		return s.stop(b, r.id, flow.CodeLBDown, "lb: the load balancer is administratively down")
 	}
 	from := endpoint{at.Addr, at.Port, k.Proto}
 	v := b.vipAt(from)
 	if v == nil || v.pool == nil || v.pool.def == nil || v.pool.balancer != b {
-		return s.stop(b, from.tag(b.id), fmt.Sprintf("lb: a reply by the VIP at %v:%d, which is gone or down", at.Addr, at.Port))
+		return s.stop(b, from.tag(b.id), flow.CodeLBDown, fmt.Sprintf("lb: a reply by the VIP at %v:%d, which is gone or down", at.Addr, at.Port))
 	}
 	m := v.pool.keeper(flow.NATBinding{Addr: k.Src, Port: k.SrcPort}, k.Proto, v.isSticky())
 	if m == nil {
-		return s.stop(b, v.id, fmt.Sprintf("lb: a reply of %v:%d, which pool %s of VIP %s has no more or has down", k.Src, k.SrcPort, v.pool.id, v.id))
+		return s.stop(b, v.id, flow.CodeLBNoMember, fmt.Sprintf("lb: a reply of %v:%d, which pool %s of VIP %s has no more or has down", k.Src, k.SrcPort, v.pool.id, v.id))
 	}
 	s.rest(v, m, true)
 	if f.SrcIP = at.Addr; f.HasTp {

@@ -11,10 +11,10 @@ func (s *Simulator) bridge(n *network) {
 	f := s.filters.now
 	switch {
 	case f.Src.IsMulticast():
-		s.dec.drop(n.id, "source MAC "+f.Src.String()+" is a multicast address")
+		s.dec.drop(n.id, flow.CodeBadSourceMAC, "source MAC "+f.Src.String()+" is a multicast address")
 		return
 	case !n.def.AdminStateUp:
-		s.dec.drop(n.id, "the network is administratively down")
+		s.dec.drop(n.id, flow.CodeNetworkDown, "the network is administratively down")
 		return
 	}
 	if s.fromLAN(n) {
@@ -79,7 +79,7 @@ func (s *Simulator) learnAt(n *network, p *port) {
 func (s *Simulator) unicast(n *network) {
 	f := s.filters.now
 	if f.Dst == f.Src {
-		s.dec.errorDrop(n.id, "source and destination MAC are the same")
+		s.dec.errorDrop(n.id, flow.CodeHairpin, "source and destination MAC are the same")
 		return
 	}
 	to := n.behind(f.Dst)
@@ -88,7 +88,7 @@ func (s *Simulator) unicast(n *network) {
 		return
 	}
 	if to == s.filters.inPort {
-		s.dec.errorDrop(n.id, "MAC "+f.Dst.String()+" is behind the port by which the packet came in")
+		s.dec.errorDrop(n.id, flow.CodeHairpin, "MAC "+f.Dst.String()+" is behind the port by which the packet came in")
 		return
 	}
 	if s.dec.explain {
@@ -147,9 +147,9 @@ func (s *Simulator) flood(n *network, why string) {
 		}
 	}
 	if copies == 0 {
-		s.dec.drop(n.id, "flooded ("+why+"), but the network has no other bound port"+cutOff)
+		s.dec.drop(n.id, flow.CodeNoPath, "flooded ("+why+"), but the network has no other bound port"+cutOff)
 	} else if d := &s.dec; passed == 0 && !d.aside && len(d.Drops) > 0 {
-		d.Verdict, d.Device = flow.Drop, n.id
+		d.Verdict, d.Device, d.Code = flow.Drop, n.id, d.Drops[0].Code
 		d.Reason = fmt.Sprintf("flooded (%s), but none of %d ports took it; the first: port %s: %s", why, copies, d.Drops[0].Device, d.Drops[0].Reason)
 	}
 }

@@ -113,7 +113,7 @@ func (r *responder) respond(entry *topology.DhcpHost) {
 	default:
 		reason := "DHCP message of type " + kind + " needs no answer"
 		r.dec.warn(reason + " on port " + r.port.id)
-		r.dec.drop(r.net.ID, reason)
+		r.dec.drop(r.net.ID, flow.CodeDHCP, reason)
 		return
 	}
 	r.identify(typ)

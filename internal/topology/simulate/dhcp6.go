@@ -342,7 +342,7 @@ func (r *responder6) send() {
 }
 
 // refuse drops the message.
-func (r *responder6) refuse(why string) { r.dec.drop(r.leases[0].net.ID, why) }
+func (r *responder6) refuse(why string) { r.dec.drop(r.leases[0].net.ID, flow.CodeDHCP, why) }
 
 // given lists the addresses of the answer, for explanations.
 func (r *responder6) given() (text string) {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
@@ -49,7 +50,7 @@ func (f *filters) apply(device, direction string, c *chain) verb {
 		return accept
 	}
 	if c.def == nil {
-		f.dec.errorDrop(device, direction+" filter: chain "+c.id+" is not known")
+		f.dec.errorDrop(device, flow.CodeBadObject, direction+" filter: chain "+c.id+" is not known")
 		return ended
 	}
 	f.visited = f.visited[:0]

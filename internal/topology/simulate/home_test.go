@@ -14,7 +14,7 @@ import (
 func watchedHomes() (l *lab, changed func() string) {
 	var all []string
 	w := NewWorld(Options{HomeChanged: func(network string, m packet.MAC) { all = append(all, fmt.Sprint(network, " ", m[5])) }})
-	l = &lab{w, NewSimulator(w), NewMemory()}
+	l = &lab{w, watched{NewSimulator(w)}, NewMemory()}
 	return l, func() string {
 		slices.Sort(all)
 		text := fmt.Sprint(slices.Compact(all))

@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
@@ -138,10 +139,10 @@ func (s *Simulator) trunk(n *network) {
 		s.flood(n, "to many")
 		return
 	case f.VLANs == 0:
-		s.dec.drop(n.id, "the network is the trunk of others, and takes no untagged frames to a MAC address")
+		s.dec.drop(n.id, flow.CodeVLAN, "the network is the trunk of others, and takes no untagged frames to a MAC address")
 		return
 	case f.Dst == f.Src:
-		s.dec.errorDrop(n.id, "source and destination MAC are the same")
+		s.dec.errorDrop(n.id, flow.CodeHairpin, "source and destination MAC are the same")
 		return
 	}
 	if e := n.macs[keyOf(vlan, f.Dst)]; e != nil && e.top != p && e.top.def != nil && e.top.def.Exterior() {
@@ -156,7 +157,7 @@ func (s *Simulator) trunk(n *network) {
 	case p.def.InVLAN():
 		s.flood(n, fmt.Sprintf("MAC %v is not known in VLAN %d", f.Dst, vlan))
 	case g == nil:
-		s.dec.drop(n.id, fmt.Sprintf("VLAN %d is no network's", f.VLAN))
+		s.dec.drop(n.id, flow.CodeVLAN, fmt.Sprintf("VLAN %d is no network's", f.VLAN))
 	default:
 		s.pass(n, g, fmt.Sprintf("VLAN %d is that of port %s", f.VLAN, g.id))
 	}

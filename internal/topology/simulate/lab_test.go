@@ -13,13 +13,13 @@ import (
 // lab is a world with its simulator and memory, made of the bundles that translation would make.
 type lab struct {
 	*World
-	sim *Simulator
+	sim watched
 	mem *Memory
 }
 
 func newLab() *lab {
 	w := NewWorld(Options{})
-	return &lab{w, NewSimulator(w), NewMemory()}
+	return &lab{w, watched{NewSimulator(w)}, NewMemory()}
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -48,11 +48,11 @@ func (s *Simulator) comesIn(n *network, toRouter bool) bool {
 	case from == nil:
 		return true
 	case from.home == s.here:
-		s.dec.errorDrop(n.id, "it is from port "+from.id+", whose home this host is: it went out to the LAN here")
+		s.dec.errorDrop(n.id, flow.CodeOtherWay, "it is from port "+from.id+", whose home this host is: it went out to the LAN here")
 	case !from.def.Exterior():
-		s.dec.drop(n.id, "it is from the router's port "+from.listed.port.id+", which the ports of the network hear directly")
+		s.dec.drop(n.id, flow.CodeOtherWay, "it is from the router's port "+from.listed.port.id+", which the ports of the network hear directly")
 	case toRouter:
-		s.dec.drop(n.id, "it is from port "+from.id+", which routers hear directly")
+		s.dec.drop(n.id, flow.CodeOtherWay, "it is from port "+from.id+", which routers hear directly")
 	default:
 		return true
 	}
@@ -100,15 +100,15 @@ func (s *Simulator) across(n *network, to *port) *port {
 // inward is across for a packet from the LAN.
 func (s *Simulator) inward(n *network, to *port) *port {
 	if to == n.lan.port {
-		s.dec.drop(n.id, "MAC "+s.frame.Dst.String()+" is on the LAN that the packet came from")
+		s.dec.drop(n.id, flow.CodeOtherWay, "MAC "+s.frame.Dst.String()+" is on the LAN that the packet came from")
 		return nil
 	}
 	s.dec.touch(to.id, nil)
 	switch {
 	case to.home == nil:
-		s.dec.drop(n.id, "port "+to.id+" has no home on the LAN")
+		s.dec.drop(n.id, flow.CodeOtherWay, "port "+to.id+" has no home on the LAN")
 	case to.home != s.here:
-		s.dec.drop(n.id, "the home of port "+to.id+" on the LAN is host "+hostName(to.home))
+		s.dec.drop(n.id, flow.CodeOtherWay, "the home of port "+to.id+" on the LAN is host "+hostName(to.home))
 	case s.comesIn(n, !to.def.Exterior()):
 		s.unkeyed = s.unkeyed || s.arrival.stranger // until it is learned where the sender is
 		return to
@@ -144,7 +144,7 @@ func (s *Simulator) answersLAN(n *network, m packet.MAC) (answers, known bool) {
 		return false, false
 	}
 	if to.home != s.here {
-		s.dec.drop(n.id, "host "+hostName(to.home)+" answers for "+m.String()+", behind port "+to.id)
+		s.dec.drop(n.id, flow.CodeOtherWay, "host "+hostName(to.home)+" answers for "+m.String()+", behind port "+to.id)
 		return false, true
 	}
 	return s.comesIn(n, !to.def.Exterior()), true
@@ -157,7 +157,7 @@ func (l *lan) noCarrier() string { return "no live host carries the physical net
 func (s *Simulator) emitLAN(l *lan) bool {
 	p, home, standby := l.port, s.filters.inPort.home, s.filters.inPort.standby
 	if home == nil {
-		s.dec.errorDrop(p.id, l.noCarrier())
+		s.dec.errorDrop(p.id, flow.CodeNoCarrier, l.noCarrier())
 		return false
 	}
 	text := ""

@@ -169,14 +169,14 @@ func (s *Simulator) translateLocal(n *network, x *localIP) bool {
 	f := s.filters.now
 	if f.NoForward != "" {
 		s.unkeyed = true // flows hold for packets with and without such a header
-		s.dec.drop(n.id, "local IP "+x.def.Address.String()+" takes no packets with "+f.NoForward)
+		s.dec.drop(n.id, flow.CodeNoForward, "local IP "+x.def.Address.String()+" takes no packets with "+f.NoForward)
 		return false
 	}
 	switch s.applyLocal(x, x.forward) {
 	case accept:
 		return true
 	case goOn:
-		s.dec.drop(n.id, "local IP "+x.def.Address.String()+" takes no fragments, and of the protocols TCP, UDP and ICMP echo")
+		s.dec.drop(n.id, flow.CodeFragment, "local IP "+x.def.Address.String()+" takes no fragments, and of the protocols TCP, UDP and ICMP echo")
 	}
 	return false
 }

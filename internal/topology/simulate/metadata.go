@@ -66,7 +66,7 @@ func (s *Simulator) hasOwnSource(p *port) bool {
 		return true
 	}
 	if p.in.def == nil {
-		s.dec.errorDrop(p.id, "in filter: chain "+p.in.id+" is not known")
+		s.dec.errorDrop(p.id, flow.CodeBadObject, "in filter: chain "+p.in.id+" is not known")
 		return false
 	}
 	s.filters.enter(p)
@@ -88,12 +88,12 @@ func (s *Simulator) toMetadata(p *port) {
 	case !s.hasOwnSource(p):
 		return
 	case f.Proto != packet.ProtoTCP, f.Frag != packet.FragNone, f.TpDst != flow.MetadataTCPPort:
-		s.dec.drop(p.id, fmt.Sprintf("metadata-only: of %s only TCP port %d can be reached, by packets in one piece", f.DstIP, flow.MetadataTCPPort))
+		s.dec.drop(p.id, flow.CodeMetadataOnly, fmt.Sprintf("metadata-only: of %s only TCP port %d can be reached, by packets in one piece", f.DstIP, flow.MetadataTCPPort))
 		return
 	}
 	source, why := s.metadataSource(flow.MetadataClient{PortID: p.id, MAC: f.Src, IP: f.SrcIP, Via: f.Dst})
 	if why != "" {
-		s.dec.errorDrop(p.id, "metadata: "+why)
+		s.dec.errorDrop(p.id, flow.CodeMetadataAway, "metadata: "+why)
 		return
 	}
 	now := s.reroute()
@@ -115,29 +115,29 @@ func (s *Simulator) metadataSource(c flow.MetadataClient) (source netip.Addr, wh
 func (s *Simulator) fromMetadata() {
 	if err := packet.DecodeHead(s.in.Frame, s.in.WireLen, &s.frame); err != nil {
 		s.unkeyed = true
-		s.dec.drop(flow.MetadataPort, err.Error())
+		s.dec.drop(flow.MetadataPort, flow.CodeMalformed, err.Error())
 		return
 	}
 	f := &s.frame
 	s.filters.reset(f, nil)
 	if s.here = s.world.hosts[s.in.HostID]; s.here == nil {
 		s.unkeyed = true
-		s.dec.errorDrop(flow.MetadataPort, "host "+s.in.HostID+" is not known")
+		s.dec.errorDrop(flow.MetadataPort, flow.CodeBadObject, "host "+s.in.HostID+" is not known")
 		return
 	}
 	if !f.IsIP() || f.Proto != packet.ProtoTCP || f.Frag != packet.FragNone || f.TpSrc != flow.MetadataTCPPort || s.in.State == nil {
-		s.dec.drop(flow.MetadataPort, "no answer of the metadata service")
+		s.dec.drop(flow.MetadataPort, flow.CodeMetadataOnly, "no answer of the metadata service")
 		return
 	}
 	c, ok := s.in.State.MetadataClient(f.DstIP)
 	if !ok {
-		s.dec.drop(flow.MetadataPort, "no client of the metadata service has address "+f.DstIP.String())
+		s.dec.drop(flow.MetadataPort, flow.CodeMetadataOnly, "no client of the metadata service has address "+f.DstIP.String())
 		return
 	}
 	p := s.world.ports[c.PortID]
 	s.dec.Touched = append(s.dec.Touched, c.PortID)
 	if p == nil || p.def == nil || !p.def.AdminStateUp || p.server() != s.here {
-		s.dec.drop(flow.MetadataPort, "port "+c.PortID+" of the client is down, or not bound to this host")
+		s.dec.drop(flow.MetadataPort, flow.CodeNotBound, "port "+c.PortID+" of the client is down, or not bound to this host")
 		return
 	}
 	now := s.reroute()

@@ -151,7 +151,9 @@ type fork struct {
 	rewritten       bool
 	tracker         trackerMark
 	verdict         flow.Verdict
-	device, reason  string
+	device          string
+	code            flow.Code
+	reason          string
 	drops           int
 	copying         bool
 }
@@ -160,7 +162,7 @@ type fork struct {
 // teaches nobody an address.
 func (s *Simulator) copyTo(m *mirror) {
 	f, d := &s.filters, &s.dec
-	before := fork{s.way, f.inPort, f.outPort, f.dstRewritten, s.tracker.mark(), d.Verdict, d.Device, d.Reason, len(d.Drops), d.copying}
+	before := fork{s.way, f.inPort, f.outPort, f.dstRewritten, s.tracker.mark(), d.Verdict, d.Device, d.Code, d.Reason, len(d.Drops), d.copying}
 	if d.copying {
 		if d.recopies++; d.recopies > maxRecopies {
 			d.warn(fmt.Sprintf("mirror %s: more than %d copies of copies of one packet, the rest are not made: mirrors feed each other", m.id, maxRecopies))
@@ -176,28 +178,28 @@ func (s *Simulator) copyTo(m *mirror) {
 	s.sendCopy(m)
 	s.way, f.inPort, f.outPort, f.dstRewritten, d.copying = before.way, before.inPort, before.outPort, before.rewritten, before.copying
 	s.tracker.restore(before.tracker)
-	d.Verdict, d.Device, d.Reason, d.Drops = before.verdict, before.device, before.reason, d.Drops[:before.drops]
+	d.Verdict, d.Device, d.Code, d.Reason, d.Drops = before.verdict, before.device, before.code, before.reason, d.Drops[:before.drops]
 }
 
 // sendCopy is the egress of a copy.
 func (s *Simulator) sendCopy(m *mirror) {
 	p := m.to
 	if s.way.devices++; s.way.devices >= maxDevices {
-		s.dec.errorDrop(p.id, fmt.Sprintf("the copy has passed %d devices: mirrors send it round in circles", maxDevices-1))
+		s.dec.errorDrop(p.id, flow.CodeLoop, fmt.Sprintf("the copy has passed %d devices: mirrors send it round in circles", maxDevices-1))
 		return
 	}
 	switch {
 	case p.def == nil:
-		s.dec.errorDrop(p.id, "the mirror's port is not known")
+		s.dec.errorDrop(p.id, flow.CodeBadObject, "the mirror's port is not known")
 		return
 	case p.network == nil || !p.def.Exterior():
-		s.dec.errorDrop(p.id, "the mirror's port is not bound to an interface of a host")
+		s.dec.errorDrop(p.id, flow.CodeNotBound, "the mirror's port is not bound to an interface of a host")
 		return
 	}
 	s.copyAt(p, topology.PreOutFilter)
 	switch {
 	case !p.def.AdminStateUp:
-		s.dec.drop(p.id, "the mirror's port is administratively down")
+		s.dec.drop(p.id, flow.CodePortDown, "the mirror's port is administratively down")
 	case s.mistagged(p):
 	case s.filters.pass(p.id, "out", p.out):
 		s.emit(p)

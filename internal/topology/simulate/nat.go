@@ -267,13 +267,13 @@ func (n *translator) refuse(answer flow.NATAnswer, t *translation, src netip.Add
 	case flow.NATWaiting:
 		n.dec.postpone(flow.Wait{Device: n.device, NATAddr: a}, "no ports of "+a.String()+" are leased yet")
 	case flow.NATShareUsed:
-		n.dec.errorDrop(n.device, fmt.Sprintf("%v uses half of the NAT ports of %v for this destination: its share", src, a))
+		n.dec.errorDrop(n.device, flow.CodeNATExhausted, fmt.Sprintf("%v uses half of the NAT ports of %v for this destination: its share", src, a))
 	default:
 		reason := "all NAT ports of " + a.String() + " are in use for this destination"
 		if r := n.world.routers[n.device]; r != nil && len(r.balancers) > 0 {
 			reason += ": members see a load balancer's clients by one address; share the clients among more VIPs or the connections among more members"
 		}
-		n.dec.errorDrop(n.device, reason)
+		n.dec.errorDrop(n.device, flow.CodeNATExhausted, reason)
 	}
 	return ended
 }

@@ -28,25 +28,25 @@ func (d *record) reset(explain bool) {
 }
 
 // drop ends the packet, or one copy of it, by a decision of the topology.
-func (d *record) drop(device, reason string) {
-	d.end(flow.Drop, flow.Dropped{Device: device, Reason: reason})
+func (d *record) drop(device string, code flow.Code, reason string) {
+	d.end(flow.Drop, flow.Dropped{Device: device, Code: code, Reason: reason})
 }
 
 // errorDrop ends it because something is missing or contradicts itself.
-func (d *record) errorDrop(device, reason string) {
-	d.end(flow.ErrorDrop, flow.Dropped{Device: device, Reason: reason})
+func (d *record) errorDrop(device string, code flow.Code, reason string) {
+	d.end(flow.ErrorDrop, flow.Dropped{Device: device, Code: code, Reason: reason})
 }
 
 // end records one end. The first of a flood stands for all, unless the caller wants an explanation.
 func (d *record) end(v flow.Verdict, end flow.Dropped) {
 	if d.Verdict == 0 {
-		d.Verdict, d.Device, d.Reason = v, end.Device, end.Reason
+		d.Verdict, d.Device, d.Code, d.Reason = v, end.Device, end.Code, end.Reason
 	}
 	if !d.aside && (len(d.Drops) == 0 || d.explain) {
 		d.Drops = append(d.Drops, end)
 	}
 	if d.explain {
-		d.Walk = append(d.Walk, flow.Step{Device: end.Device, Chain: end.Chain, Rule: end.Rule, Text: "dropped: " + end.Reason})
+		d.Walk = append(d.Walk, flow.Step{Device: end.Device, Chain: end.Chain, Rule: end.Rule, Code: end.Code, Text: "dropped: " + end.Reason})
 	}
 }
 
@@ -85,26 +85,28 @@ func (d *record) say(device, text string) {
 
 // denied ends the packet by a rule of chain c.
 func (d *record) denied(device, direction string, c *chain, r *rule) {
-	v, why := flow.Drop, ""
+	v, why, code, what := flow.Drop, "", flow.CodeFilter, "filter denies"
 	name := c.label()
 	at := c.position(r)
-	switch {
-	case r.verb == invalid:
-		v, why = flow.ErrorDrop, ": its type or action is not known to this version"
-	case at == len(c.rules):
-		why = ": nothing before it accepted the packet"
-	}
-	what := "filter denies"
 	switch { // the names that translation gives (midonet-translations §3)
 	case strings.HasSuffix(name, "_ANTI_SPOOF"):
-		what = "anti-spoofing denies this source address or MAC"
+		code, what = flow.CodeAntiSpoofing, "anti-spoofing denies this source address or MAC"
 	case strings.HasPrefix(name, "OS_PORT_"):
-		what = "security group denies"
+		code, what = flow.CodeNoRule, "security group denies"
 	case strings.HasPrefix(name, "OS_FW_FORWARD_"):
-		what = "firewall denies"
+		code, what = flow.CodeFirewall, "firewall denies"
+	}
+	switch {
+	case r.verb == invalid:
+		v, code, why = flow.ErrorDrop, flow.CodeBadObject, ": its type or action is not known to this version"
+	case at == len(c.rules):
+		why = ": nothing before it accepted the packet"
+		if code == flow.CodeFirewall {
+			code = flow.CodeFirewallDefault
+		}
 	}
 	d.end(v, flow.Dropped{
-		Device: device, Chain: c.id, Rule: r.id,
+		Device: device, Code: code, Chain: c.id, Rule: r.id,
 		Reason: direction + " filter: " + what + ": chain " + name + ", rule " + strconv.Itoa(at) + " of " + strconv.Itoa(len(c.rules)) + why,
 	})
 }

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 // speaks reports whether the router has a BGP speaker.
@@ -49,13 +50,13 @@ func (s *Simulator) handOver(r *router, by *rule) {
 	q := by.to
 	switch {
 	case q.def == nil || q.router != r:
-		s.dec.errorDrop(r.id, "rule "+by.id+" redirects to port "+q.id+", which the router does not have")
+		s.dec.errorDrop(r.id, flow.CodeBadObject, "rule "+by.id+" redirects to port "+q.id+", which the router does not have")
 		return
 	case !q.def.AdminStateUp:
-		s.dec.drop(q.id, "the port is administratively down")
+		s.dec.drop(q.id, flow.CodePortDown, "the port is administratively down")
 		return
 	case !q.def.Exterior():
-		s.dec.drop(q.id, "no host runs the service container that packets are redirected to")
+		s.dec.drop(q.id, flow.CodeNotBound, "no host runs the service container that packets are redirected to")
 		return
 	}
 	f := s.filters.now

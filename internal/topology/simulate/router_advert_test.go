@@ -18,7 +18,7 @@ func TestAdvertisementChanges(t *testing.T) {
 	t.Parallel()
 	reported := map[string]bool{}
 	w := NewWorld(Options{AdvertisementChanged: func(network string) { reported[network] = true }})
-	l := &lab{w, NewSimulator(w), NewMemory()}
+	l := &lab{w, watched{NewSimulator(w)}, NewMemory()}
 	all := []string{"net1", "net2"}
 	now := func() map[string]Advertisement {
 		m := map[string]Advertisement{}

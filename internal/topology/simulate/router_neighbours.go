@@ -14,7 +14,7 @@ func (s *Simulator) routerARP(p *port) {
 	gratuitous, ours := f.SrcIP == f.DstIP, p.has(f.DstIP)
 	switch {
 	case !p.onLink(f.SrcIP):
-		s.dec.drop(p.id, "ARP message from "+f.SrcIP.String()+", which is in no subnet of the port")
+		s.dec.drop(p.id, flow.CodeNotForRouter, "ARP message from "+f.SrcIP.String()+", which is in no subnet of the port")
 	case gratuitous || f.ARPOp == packet.ARPReply && ours:
 		s.meet(p, f.SrcIP, f.SHA)
 		s.dec.consume()
@@ -22,7 +22,7 @@ func (s *Simulator) routerARP(p *port) {
 		s.meet(p, f.SrcIP, f.SHA)
 		s.originate(packet.ARPReplyTo(f, p.def.PortMAC), func() { s.egress(p) })
 	default:
-		s.dec.drop(p.id, "the ARP message is not about an address of the router")
+		s.dec.drop(p.id, flow.CodeNotForRouter, "the ARP message is not about an address of the router")
 	}
 }
 
@@ -32,14 +32,14 @@ func (s *Simulator) routerND(p *port) {
 	typ := uint8(f.TpSrc)
 	switch {
 	case f.TTL != 255 || f.TpDst != 0:
-		s.dec.drop(p.id, "the message of neighbour discovery comes from beyond the link")
+		s.dec.drop(p.id, flow.CodeNotForRouter, "the message of neighbour discovery comes from beyond the link")
 	case typ == packet.ICMPv6NeighborAdvert && f.HasNDOpt && p.onLink(f.NDTarget):
 		s.meet(p, f.NDTarget, f.NDLink)
 		s.dec.consume()
 	case typ == packet.ICMPv6NeighborSolicit && p.has(f.NDTarget) && !s.filters.generated:
 		s.answerSolicitation(p)
 	default:
-		s.dec.drop(p.id, "the message of neighbour discovery is not about an address of the router")
+		s.dec.drop(p.id, flow.CodeNotForRouter, "the message of neighbour discovery is not about an address of the router")
 	}
 }
 

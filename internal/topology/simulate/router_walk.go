@@ -35,19 +35,19 @@ func (s *Simulator) router(p *port) {
 	s.way.came, s.nat.device = s.comingHeaders(), r.id
 	switch {
 	case r.def == nil:
-		s.dec.errorDrop(r.id, "the router is not known")
+		s.dec.errorDrop(r.id, flow.CodeBadObject, "the router is not known")
 	case f.VLANs > 0:
-		s.dec.drop(p.id, "the router takes no tagged frames")
+		s.dec.drop(p.id, flow.CodeVLAN, "the router takes no tagged frames")
 	case f.ARPOp == 0 && !f.IsIP():
-		s.dec.drop(p.id, fmt.Sprintf("the router takes no frames of EtherType %#04x", f.EtherType))
+		s.dec.drop(p.id, flow.CodeNotForRouter, fmt.Sprintf("the router takes no frames of EtherType %#04x", f.EtherType))
 	case f.Dst != p.def.PortMAC && !(f.Dst.IsMulticast() && (f.ARPOp != 0 || f.IsND())):
-		s.dec.drop(p.id, "MAC "+f.Dst.String()+" is not that of the router's port")
+		s.dec.drop(p.id, flow.CodeNotForRouter, "MAC "+f.Dst.String()+" is not that of the router's port")
 	case !p.def.AdminStateUp:
-		s.dec.drop(p.id, "the port is administratively down")
+		s.dec.drop(p.id, flow.CodePortDown, "the port is administratively down")
 		s.complain(prohibited)
 	case !s.routerFilter(p.id, "in", p.in):
 	case !r.def.AdminStateUp:
-		s.dec.drop(r.id, "the router is administratively down")
+		s.dec.drop(r.id, flow.CodeRouterDown, "the router is administratively down")
 		s.complain(prohibited)
 	case f.ARPOp != 0:
 		s.routerARP(p)
@@ -55,7 +55,7 @@ func (s *Simulator) router(p *port) {
 		s.routerND(p)
 	case f.NoForward != "":
 		s.unkeyed = true // flows hold for packets with and without such a header
-		s.dec.drop(r.id, "the router forwards no packets with "+f.NoForward)
+		s.dec.drop(r.id, flow.CodeNoForward, "the router forwards no packets with "+f.NoForward)
 	default:
 		s.preRouting(p)
 	}
@@ -117,11 +117,11 @@ func (s *Simulator) preRouting(p *port) {
 		s.complain(fragmented)
 	case v != accept:
 	case !isUnicast(f.DstIP) || !isUnicast(f.SrcIP):
-		s.dec.drop(r.id, fmt.Sprintf("the router takes no packets from %v to %v", f.SrcIP, f.DstIP))
+		s.dec.drop(r.id, flow.CodeNotForRouter, fmt.Sprintf("the router takes no packets from %v to %v", f.SrcIP, f.DstIP))
 	case f.DstIP.IsLinkLocalUnicast() && f.DstIP.Is6() && p.has(f.DstIP):
 		s.local(r)
 	case f.DstIP.Is6() && (f.DstIP.IsLinkLocalUnicast() || f.SrcIP.IsLinkLocalUnicast()):
-		s.dec.drop(r.id, fmt.Sprintf("packets from %v to %v do not leave their link", f.SrcIP, f.DstIP))
+		s.dec.drop(r.id, flow.CodeLinkScope, fmt.Sprintf("packets from %v to %v do not leave their link", f.SrcIP, f.DstIP))
 	default:
 		s.take(r, s.routeOf(r))
 	}
@@ -140,7 +140,7 @@ func (s *Simulator) isWayBack(p *port, source netip.Addr) bool {
 	if q == nil {
 		return true
 	}
-	s.dec.drop(p.id, fmt.Sprintf("packets from %v come in by the router's port %s, not here", source, q.id))
+	s.dec.drop(p.id, flow.CodeOtherWay, fmt.Sprintf("packets from %v come in by the router's port %s, not here", source, q.id))
 	return false
 }
 
@@ -162,7 +162,7 @@ func (s *Simulator) take(r *router, rt *route) {
 		if s.dec.explain {
 			s.sayOtherRoutes(r, nil)
 		}
-		s.dec.errorDrop(r.id, "no route to "+f.DstIP.String())
+		s.dec.errorDrop(r.id, flow.CodeNoRoute, "no route to "+f.DstIP.String())
 		s.complain(unreachable)
 		return
 	}
@@ -173,19 +173,19 @@ func (s *Simulator) take(r *router, rt *route) {
 	switch rt.def.NextHop {
 	case topology.HopPort:
 		if rt.port == nil {
-			s.dec.errorDrop(r.id, "route "+rt.id+" names no port")
+			s.dec.errorDrop(r.id, flow.CodeBadObject, "route "+rt.id+" names no port")
 			return
 		}
 		s.postRouting(r, rt)
 	case topology.HopLocal:
 		s.local(r)
 	case topology.HopBlackhole:
-		s.dec.errorDrop(r.id, "route "+rt.id+" to "+rt.dst.String()+" discards packets")
+		s.dec.errorDrop(r.id, flow.CodeRouteBlackhole, "route "+rt.id+" to "+rt.dst.String()+" discards packets")
 	case topology.HopReject:
-		s.dec.errorDrop(r.id, "route "+rt.id+" to "+rt.dst.String()+" rejects packets")
+		s.dec.errorDrop(r.id, flow.CodeRouteReject, "route "+rt.id+" to "+rt.dst.String()+" rejects packets")
 		s.complain(prohibited)
 	default:
-		s.dec.errorDrop(r.id, "route "+rt.id+": next hop "+rt.def.NextHop+" is not known to this version")
+		s.dec.errorDrop(r.id, flow.CodeBadObject, "route "+rt.id+": next hop "+rt.def.NextHop+" is not known to this version")
 	}
 }
 
@@ -196,7 +196,7 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 	if p := s.filters.inPort; p != nil && !p.toContainer() && !q.toContainer() { // not the router's own
 		if f.TTL <= 1 {
 			s.unkeyed = true // flows hold for packets whatever their time to live is
-			s.dec.errorDrop(r.id, "the time to live or hop limit is over")
+			s.dec.errorDrop(r.id, flow.CodeTTLExceeded, "the time to live or hop limit is over")
 			s.complain(expired)
 			return
 		}
@@ -209,7 +209,7 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 		}
 	}
 	if q.has(f.DstIP) {
-		s.dec.drop(r.id, f.DstIP.String()+" is the address of port "+q.id+", but no route says so")
+		s.dec.drop(r.id, flow.CodeNoRoute, f.DstIP.String()+" is the address of port "+q.id+", but no route says so")
 		return
 	}
 	s.filters.outPort = q
@@ -235,7 +235,7 @@ func (s *Simulator) mayCross(q *port) bool {
 	if p == nil || from == to || p.toContainer() || q.toContainer() || f.SrcIP != came.Src || f.DstIP != came.Dst {
 		return true
 	}
-	s.dec.drop(q.router.id, fmt.Sprintf("packets from %s go to %s only if they are translated", scopeText(from), scopeText(to)))
+	s.dec.drop(q.router.id, flow.CodeAddressScope, fmt.Sprintf("packets from %s go to %s only if they are translated", scopeText(from), scopeText(to)))
 	return false
 }
 
@@ -261,7 +261,7 @@ func (s *Simulator) nextHop(q *port, hop netip.Addr) {
 		}
 		n = peer.network
 	} else if !q.onLink(hop) {
-		s.dec.errorDrop(q.id, "next hop "+hop.String()+" is in no subnet of the port")
+		s.dec.errorDrop(q.id, flow.CodeNoNeighbour, "next hop "+hop.String()+" is in no subnet of the port")
 		return
 	}
 	if n != nil {
@@ -294,7 +294,7 @@ func (s *Simulator) egress(q *port) {
 	peer := q.peer()
 	switch {
 	case !q.def.AdminStateUp && !s.filters.generated: // it answers all the same
-		s.dec.drop(q.id, "the port is administratively down")
+		s.dec.drop(q.id, flow.CodePortDown, "the port is administratively down")
 		s.complain(prohibited)
 	case !s.routerFilter(q.id, "out", q.out):
 	case f.Src == f.Dst:
@@ -303,7 +303,7 @@ func (s *Simulator) egress(q *port) {
 	case q.def.Exterior():
 		s.emit(q)
 	case peer == nil || peer.def == nil:
-		s.dec.errorDrop(q.id, "the port is neither bound to an interface of a host nor linked")
+		s.dec.errorDrop(q.id, flow.CodeNotBound, "the port is neither bound to an interface of a host nor linked")
 	default:
 		s.enter(peer)
 	}
@@ -313,17 +313,17 @@ func (s *Simulator) egress(q *port) {
 func (s *Simulator) local(r *router) {
 	f, p := s.filters.now, s.filters.inPort
 	if s.filters.generated || !f.Echo || f.Frag != packet.FragNone || f.TpSrc != uint16(packet.ICMPEchoRequest) && f.TpSrc != uint16(packet.ICMPv6EchoRequest) {
-		s.dec.errorDrop(r.id, f.DstIP.String()+" is an address of the router, which answers nothing but pings")
+		s.dec.errorDrop(r.id, flow.CodeNotForRouter, f.DstIP.String()+" is an address of the router, which answers nothing but pings")
 		return
 	}
 	if s.way.wrap.encap != nil {
-		s.dec.errorDrop(r.id, f.DstIP.String()+" is an address of the router, which is no VTEP there")
+		s.dec.errorDrop(r.id, flow.CodeNotForRouter, f.DstIP.String()+" is an address of the router, which is no VTEP there")
 		return
 	}
 	request := bytes.Clone(s.way.raw)
 	w := s.headers()
 	if s.in.WireLen > len(s.in.Frame) || w.Apply(request, false) != nil {
-		s.dec.errorDrop(r.id, "the echo request is not at hand as a whole")
+		s.dec.errorDrop(r.id, flow.CodeMalformed, "the echo request is not at hand as a whole")
 		return
 	}
 	how := s.framing()
@@ -348,7 +348,7 @@ func (s *Simulator) local(r *router) {
 func (s *Simulator) originate(frame []byte, send func()) {
 	touched, lookups, unkeyed, aside := slices.Clone(s.dec.Touched), s.dec.lookups, s.unkeyed, s.dec.aside
 	if err := packet.Decode(frame, &s.own); err != nil {
-		s.dec.errorDrop(s.dec.Device, "built a wrong packet: "+err.Error())
+		s.dec.errorDrop(s.dec.Device, flow.CodeMalformed, "built a wrong packet: "+err.Error())
 		return
 	}
 	s.dec.aside = s.dec.Verdict != 0
@@ -362,7 +362,7 @@ func (s *Simulator) originate(frame []byte, send func()) {
 func (s *Simulator) ask(q *port, target netip.Addr) {
 	if s.in.Overdue {
 		onLink := target == s.filters.now.DstIP
-		s.dec.errorDrop(q.router.id, "the MAC address of "+target.String()+" has not been found")
+		s.dec.errorDrop(q.router.id, flow.CodeNoNeighbour, "the MAC address of "+target.String()+" has not been found")
 		if onLink {
 			s.complain(noNeighbour)
 		} else {

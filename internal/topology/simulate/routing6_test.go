@@ -154,7 +154,7 @@ func TestRoutersAreNeighbours(t *testing.T) {
 	t.Parallel()
 	changed := map[netip.Addr]int{}
 	w := NewWorld(Options{NeighbourChanged: func(_ string, ip netip.Addr) { changed[ip]++ }})
-	l := &lab{w, NewSimulator(w), NewMemory()}
+	l := &lab{w, watched{NewSimulator(w)}, NewMemory()}
 	l.network("net1")
 	l.router("r")
 	l.link(r61)

@@ -125,19 +125,19 @@ func (s *Simulator) walk() {
 	case in.PortID == flow.MetadataPort:
 		s.fromMetadata()
 	case p == nil || p.def == nil:
-		s.dec.errorDrop(in.PortID, "there is no port with this id")
+		s.dec.errorDrop(in.PortID, flow.CodeBadObject, "there is no port with this id")
 	case p.def.VTEP():
 		s.comeInside(p)
 	case !p.def.Exterior() && !p.isLocalnet():
-		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
+		s.dec.errorDrop(p.id, flow.CodeNotBound, "the port is not bound to an interface of a host")
 	case !s.locate(p):
 		s.unkeyed = true
-		s.dec.errorDrop(p.id, "host "+in.HostID+" is not known")
+		s.dec.errorDrop(p.id, flow.CodeBadObject, "host "+in.HostID+" is not known")
 	default:
 		s.ingress, s.tracker.device = p, p.deviceID()
 		if err := packet.DecodeHead(in.Frame, in.WireLen, &s.frame); err != nil {
 			s.unkeyed = true
-			s.dec.drop(p.id, err.Error())
+			s.dec.drop(p.id, flow.CodeMalformed, err.Error())
 			break
 		}
 		if s.dec.explain {
@@ -180,7 +180,7 @@ func (s *Simulator) conclude() {
 	d := &s.dec
 	switch {
 	case len(d.Outputs) > 0:
-		d.Verdict, d.Reason, d.Device = flow.Forward, "", ""
+		d.Verdict, d.Code, d.Reason, d.Device = flow.Forward, 0, "", ""
 		now, _ := s.content()
 		s.tracker.remember(now, s.exits)
 		if s.way.routed {
@@ -252,7 +252,7 @@ func (s *Simulator) headers() flow.Rewrite {
 // enter is the ingress of a port (midonet-simulation §3).
 func (s *Simulator) enter(p *port) {
 	if s.way.devices++; s.way.devices >= maxDevices {
-		s.dec.errorDrop(p.id, fmt.Sprintf("the packet has passed %d devices: it goes round in circles", maxDevices-1))
+		s.dec.errorDrop(p.id, flow.CodeLoop, fmt.Sprintf("the packet has passed %d devices: it goes round in circles", maxDevices-1))
 		return
 	}
 	s.filters.enter(p)
@@ -268,9 +268,9 @@ func (s *Simulator) enter(p *port) {
 	}
 	switch {
 	case !p.def.AdminStateUp:
-		s.dec.drop(p.id, "the port is administratively down")
+		s.dec.drop(p.id, flow.CodePortDown, "the port is administratively down")
 	case n.def == nil:
-		s.dec.errorDrop(p.id, "network "+n.id+" is not known")
+		s.dec.errorDrop(p.id, flow.CodeBadObject, "network "+n.id+" is not known")
 	case s.mistagged(p):
 	case s.filters.pass(p.id, "in", p.in):
 		s.copyAt(p, topology.PostInFilter)
@@ -296,13 +296,13 @@ func (s *Simulator) head(p *port) {
 func (s *Simulator) leave(n *network) bool {
 	p := s.filters.outPort
 	if p.def == nil || p.network != n {
-		s.dec.errorDrop(p.id, "network "+n.id+" has no such port")
+		s.dec.errorDrop(p.id, flow.CodeBadObject, "network "+n.id+" has no such port")
 		return false
 	}
 	s.copyAt(p, topology.PreOutFilter)
 	switch {
 	case !p.def.AdminStateUp:
-		s.dec.drop(p.id, "the port is administratively down")
+		s.dec.drop(p.id, flow.CodePortDown, "the port is administratively down")
 	case s.mistagged(p):
 	case !s.filters.pass(p.id, "out", p.out):
 	case p.isLocalnet():
@@ -310,11 +310,11 @@ func (s *Simulator) leave(n *network) bool {
 	case p.def.Exterior():
 		return s.emit(p)
 	case p.peer() == nil || p.peer().def == nil:
-		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
+		s.dec.errorDrop(p.id, flow.CodeNotBound, "the port is not bound to an interface of a host")
 	case p.isLink():
 		s.cross(p)
 	case p.peer().router == nil:
-		s.dec.errorDrop(p.id, "the port is linked with one of another network")
+		s.dec.errorDrop(p.id, flow.CodeBadObject, "the port is linked with one of another network")
 	default:
 		s.enter(p.peer())
 	}
@@ -330,9 +330,9 @@ func (s *Simulator) mistagged(p *port) bool {
 	case !p.def.Trunk || f.VLANs == 0 || f.VLANs == 1 && f.VLAN == 0:
 		return false
 	case f.VLAN == 0:
-		s.dec.drop(p.id, "the port is the parent of a trunk, and there is a tag behind that of VLAN 0")
+		s.dec.drop(p.id, flow.CodeVLAN, "the port is the parent of a trunk, and there is a tag behind that of VLAN 0")
 	default:
-		s.dec.drop(p.id, fmt.Sprintf("the port is the parent of a trunk, and VLAN %d is no subport's", f.VLAN))
+		s.dec.drop(p.id, flow.CodeVLAN, fmt.Sprintf("the port is the parent of a trunk, and VLAN %d is no subport's", f.VLAN))
 	}
 	return true
 }
@@ -355,7 +355,7 @@ func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) boo
 	if from := s.here; at != from && at.def != nil && from.def != nil {
 		local, remote, ok := tunnel(from, at)
 		if !ok {
-			s.dec.errorDrop(p.id, "hosts "+hostName(from)+" and "+hostName(at)+" share no tunnel zone")
+			s.dec.errorDrop(p.id, flow.CodeNoTunnelZone, "hosts "+hostName(from)+" and "+hostName(at)+" share no tunnel zone")
 			return false
 		}
 		out.LocalIP, out.RemoteIP = local, remote
@@ -402,7 +402,7 @@ func hostName(h *host) string {
 // answer sends an own frame through a port's out filters, as return flow (midonet-simulation §1.6).
 func (s *Simulator) answer(p *port, frame []byte) {
 	if err := packet.Decode(frame, &s.own); err != nil {
-		s.dec.errorDrop(p.id, "built a wrong answer: "+err.Error())
+		s.dec.errorDrop(p.id, flow.CodeMalformed, "built a wrong answer: "+err.Error())
 		return
 	}
 	f := &s.filters

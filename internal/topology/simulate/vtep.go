@@ -37,25 +37,25 @@ func (s *Simulator) encapsulate(p *port) {
 	}
 	switch {
 	case r.def == nil:
-		s.dec.errorDrop(r.id, "the router is not known")
+		s.dec.errorDrop(r.id, flow.CodeBadObject, "the router is not known")
 		return
 	case !p.def.AdminStateUp:
-		s.dec.drop(p.id, "the port is administratively down")
+		s.dec.drop(p.id, flow.CodePortDown, "the port is administratively down")
 		return
 	case !r.def.AdminStateUp:
-		s.dec.drop(r.id, "the router is administratively down")
+		s.dec.drop(r.id, flow.CodeRouterDown, "the router is administratively down")
 		return
 	case s.way.wrap.encap != nil:
-		s.dec.errorDrop(p.id, "VTEP: the frame is a VXLAN packet of ours: a VTEP is reached by another")
+		s.dec.errorDrop(p.id, flow.CodeLoop, "VTEP: the frame is a VXLAN packet of ours: a VTEP is reached by another")
 		return
 	case !p.def.TunnelIP.Is4():
-		s.dec.errorDrop(p.id, "VTEP: the port has no tunnel address")
+		s.dec.errorDrop(p.id, flow.CodeBadObject, "VTEP: the port has no tunnel address")
 		return
 	case f.VLANs > 0: // RFC 7348 §6.1
-		s.dec.drop(p.id, "VTEP: a frame with a VLAN tag does not leave the network")
+		s.dec.drop(p.id, flow.CodeVLAN, "VTEP: a frame with a VLAN tag does not leave the network")
 		return
 	case !known:
-		s.dec.drop(p.id, fmt.Sprintf("VTEP: the peering table of VNI %d has no entry for MAC %v", p.def.VNI, f.Dst))
+		s.dec.drop(p.id, flow.CodeVTEPNoPeer, fmt.Sprintf("VTEP: the peering table of VNI %d has no entry for MAC %v", p.def.VNI, f.Dst))
 		return
 	}
 	s.way.wrap.encap = &encapsulation{vni: p.def.VNI, inner: *f, hops: s.way.hops, now: f}
@@ -78,10 +78,10 @@ func (s *Simulator) routeOuter(r *router) {
 	f, rt := s.filters.now, s.routeOf(r)
 	switch {
 	case rt == nil:
-		s.dec.errorDrop(r.id, "VTEP: no route to "+f.DstIP.String())
+		s.dec.errorDrop(r.id, flow.CodeNoRoute, "VTEP: no route to "+f.DstIP.String())
 		return
 	case rt.def.NextHop != topology.HopPort || rt.port == nil || rt.port.def == nil || rt.port.has(f.DstIP):
-		s.dec.errorDrop(r.id, "VTEP: route "+rt.id+" to "+rt.dst.String()+" leads to no other machine")
+		s.dec.errorDrop(r.id, flow.CodeNoRoute, "VTEP: route "+rt.id+" to "+rt.dst.String()+" leads to no other machine")
 		return
 	}
 	if s.dec.explain {
@@ -128,7 +128,7 @@ func (s *Simulator) decapsulate(p *port) (done bool) {
 	}
 	switch {
 	case f.Frag != packet.FragNone:
-		s.dec.drop(r.id, "VTEP: fragments of VXLAN packets are not put together")
+		s.dec.drop(r.id, flow.CodeFragment, "VTEP: fragments of VXLAN packets are not put together")
 		return true
 	case !f.HasTp || f.TpDst != packet.VXLANPort:
 		return false
@@ -142,18 +142,18 @@ func (s *Simulator) decapsulate(p *port) (done bool) {
 		return true
 	}
 	if s.way.wrap.inner {
-		s.dec.drop(r.id, "VTEP: a VXLAN packet inside another")
+		s.dec.drop(r.id, flow.CodeLoop, "VTEP: a VXLAN packet inside another")
 		return true
 	}
 	at := s.frame.L4 + 8
 	if at > len(s.way.raw) {
-		s.dec.drop(r.id, "VTEP: the VXLAN packet is not at hand as a whole")
+		s.dec.drop(r.id, flow.CodeMalformed, "VTEP: the VXLAN packet is not at hand as a whole")
 		return true
 	}
 	vni, inner, err := packet.ParseVXLAN(s.way.raw[at:])
 	if err != nil {
 		s.unkeyed = true
-		s.dec.drop(r.id, "VTEP: "+err.Error())
+		s.dec.drop(r.id, flow.CodeMalformed, "VTEP: "+err.Error())
 		return true
 	}
 	g := s.vtepFor(r, vni)
@@ -165,7 +165,7 @@ func (s *Simulator) decapsulate(p *port) (done bool) {
 	wire := max(s.in.WireLen, len(s.in.Frame)) - offset
 	if err := packet.DecodeHead(inner, wire, &s.carried); err != nil {
 		s.unkeyed = true
-		s.dec.drop(g.id, "VTEP: the frame inside: "+err.Error())
+		s.dec.drop(g.id, flow.CodeMalformed, "VTEP: the frame inside: "+err.Error())
 		return true
 	}
 	s.unwrap(g, vni, offset, inner)
@@ -203,7 +203,7 @@ func (s *Simulator) comeInside(g *port) {
 	s.here, s.ingress = s.world.hosts[s.in.HostID], g
 	if err := packet.DecodeHead(s.in.Frame, s.in.WireLen, &s.frame); err != nil {
 		s.unkeyed = true
-		s.dec.drop(g.id, "VTEP: the frame inside: "+err.Error())
+		s.dec.drop(g.id, flow.CodeMalformed, "VTEP: the frame inside: "+err.Error())
 		return
 	}
 	if s.dec.explain {
@@ -225,7 +225,7 @@ func (s *Simulator) vtepFor(r *router, vni uint32) *port {
 			return g
 		}
 	}
-	s.dec.drop(r.id, fmt.Sprintf("VTEP: no network has VNI %d", vni))
+	s.dec.drop(r.id, flow.CodeVTEPNoNetwork, fmt.Sprintf("VTEP: no network has VNI %d", vni))
 	return nil
 }
 
@@ -239,11 +239,11 @@ func (s *Simulator) land(g *port) {
 	j := g.peer()
 	switch {
 	case !g.def.AdminStateUp:
-		s.dec.drop(g.id, "the port is administratively down")
+		s.dec.drop(g.id, flow.CodePortDown, "the port is administratively down")
 	case j == nil || j.def == nil || j.network == nil:
-		s.dec.errorDrop(g.id, "the port joins no network")
+		s.dec.errorDrop(g.id, flow.CodeBadObject, "the port joins no network")
 	case s.filters.now.VLANs > 0: // RFC 7348 §6.1
-		s.dec.drop(g.id, "VTEP: the frame inside has a VLAN tag")
+		s.dec.drop(g.id, flow.CodeVLAN, "VTEP: the frame inside has a VLAN tag")
 	default:
 		s.enter(j)
 	}

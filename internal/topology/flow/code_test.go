@@ -1,0 +1,47 @@
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestCodes: each code has a name of its own, by which it is read again, and a row in the docs.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile("../../../docs/codes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]Code{}
+	for _, c := range Codes() {
+		name := c.String()
+		if other, taken := names[name]; taken || name == "" {
+			t.Errorf("codes %d and %d are both %q", c, other, name)
+		}
+		names[name] = c
+		text, err := json.Marshal(Dropped{Code: c})
+		var read Dropped
+		if err == nil {
+			err = json.Unmarshal(text, &read)
+		}
+		if err != nil || read.Code != c {
+			t.Errorf("%s: read again as %d: %v", text, read.Code, err)
+		}
+		if !strings.Contains(string(docs), fmt.Sprintf("\n| `%s` | ", name)) {
+			t.Errorf("docs/codes.md has no row for `%s`", name)
+		}
+	}
+	if n := strings.Count(string(docs), "\n| `"); n != len(names) {
+		t.Errorf("docs/codes.md has %d rows, and there are %d codes", n, len(names))
+	}
+	var c Code
+	if err := c.UnmarshalText([]byte("no-such")); err == nil || !strings.Contains(err.Error(), `"no-such" is not known`) {
+		t.Errorf("an unknown name: %v", err)
+	}
+	if got := codes.String(); !strings.HasPrefix(got, "code-") {
+		t.Errorf("a number without a name: %q", got)
+	}
+}
