@@ -132,7 +132,9 @@ func runningAgents() ([]string, error) {
 	}
 	var pids []string
 	for _, m := range announced.FindAllStringSubmatch(string(raw), -1) {
-		pids = addOnce(pids, m[1])
+		if ours, err := hostnet.Held(announcement + m[1]); ours && err == nil { // other users may have such sockets
+			pids = addOnce(pids, m[1])
+		}
 	}
 	return pids, nil
 }
