@@ -97,6 +97,9 @@ func checkConfig(out io.Writer, path string) error {
 	if len(wrong) > 0 {
 		return joinByPlace(wrong)
 	}
+	if err := checkWriters(path); err != nil {
+		return err
+	}
 	var paths []string
 	for _, f := range c.files {
 		paths = append(paths, f.path)

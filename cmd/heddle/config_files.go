@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +13,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 	goyaml "sigs.k8s.io/yaml/goyaml.v3"
 
+	"heddle/internal/cli"
 	"heddle/internal/command"
 	"heddle/internal/sourceline"
 )
@@ -88,7 +92,7 @@ func readConfiguration(path string, top *cobra.Command) (configuration, error) {
 // read adds the settings of a file. Of a file that is wrong in parts it returns the first error,
 // and adds the rest.
 func (c *configuration) read(path string, top *cobra.Command) error {
-	text, err := os.ReadFile(path)
+	text, err := readConfigFile(path)
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
@@ -122,6 +126,61 @@ func (c *configuration) read(path string, top *cobra.Command) error {
 		}
 	}
 	return failed
+}
+
+// mostSettings bounds a file of settings, bytes.
+const mostSettings = 1 << 20
+
+// readConfigFile reads a file of settings. It waits for no writer of a pipe.
+func readConfigFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: want a file, not a directory, pipe or device", path)
+	case info.Size() > mostSettings:
+		return nil, fmt.Errorf("%s has %d bytes: want %d at most", path, info.Size(), mostSettings)
+	}
+	return io.ReadAll(io.LimitReader(f, mostSettings))
+}
+
+// writersCheck finds users who can change the settings of what runs as root.
+func writersCheck(path string) cli.Check {
+	return cli.Check{Name: "who may write settings", For: "serve, agent, xapi, tunnel-controller", Fix: "chown root FILE; chmod go-w FILE",
+		Run: func(context.Context) error { return checkWriters(path) }}
+}
+
+// checkWriters returns an error that names the configuration files, and the directory of drop-ins,
+// that others than root and this user may write.
+func checkWriters(path string) error {
+	paths, err := configPaths(path)
+	if err != nil || path == "" {
+		return err
+	}
+	var wrong []error
+	for _, p := range append(paths, filepath.Join(filepath.Dir(path), dropInDir)) {
+		info, err := os.Stat(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		at := info.Sys().(*syscall.Stat_t)
+		switch mode := info.Mode().Perm(); {
+		case at.Uid != 0 && int(at.Uid) != os.Geteuid():
+			wrong = append(wrong, fmt.Errorf("%s belongs to user %d, who could so change what root runs: chown root %s", p, at.Uid, p))
+		case mode&0o002 != 0:
+			wrong = append(wrong, fmt.Errorf("%s has mode %o: any user could so change what root runs: chmod go-w %s", p, mode, p))
+		case mode&0o020 != 0 && at.Gid != 0:
+			wrong = append(wrong, fmt.Errorf("%s has mode %o: group %d could so change what root runs: chmod g-w %s", p, mode, at.Gid, p))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 // newSetting returns the setting of a value in a file.

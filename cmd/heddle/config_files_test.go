@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,9 +75,9 @@ func TestDropInsRefused(t *testing.T) {
 		}
 	}
 	for what, spoil := range map[string]func(dir string) error{
-		"conf.d/x.yaml: is a directory": func(dir string) error { return os.Mkdir(filepath.Join(dir, "x.yaml"), 0o755) },
-		"conf.d/x.yaml: no such file":   func(dir string) error { return os.Symlink("nowhere", filepath.Join(dir, "x.yaml")) },
-		"conf.d: not a directory":       func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) },
+		"conf.d/x.yaml: want a file, not a directory": func(dir string) error { return os.Mkdir(filepath.Join(dir, "x.yaml"), 0o755) },
+		"conf.d/x.yaml: no such file":                 func(dir string) error { return os.Symlink("nowhere", filepath.Join(dir, "x.yaml")) },
+		"conf.d: not a directory":                     func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) },
 	} {
 		cmd, _ := exampleCommand()
 		path := writeConfig(t, "", nil)
@@ -159,5 +160,58 @@ func TestSecretsOfDropIns(t *testing.T) {
 	}
 	if files, err := secretFiles(configured(t, "doctor", path)); err == nil {
 		t.Errorf("a drop-in that leads nowhere: %v", files)
+	}
+}
+
+// TestOnlyFiles: what is no file, or no settings by its size, is refused and not waited for.
+func TestOnlyFiles(t *testing.T) {
+	t.Parallel()
+	for want, link := range map[string]func(string) error{
+		"want a file, not a directory, pipe or device": func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"not a directory, pipe or device":              func(path string) error { return os.Symlink("/dev/zero", path) },
+		"has 1048577 bytes: want 1048576 at most": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, mostSettings+1))
+		},
+	} {
+		path := writeConfig(t, "", nil)
+		dropIn := filepath.Join(filepath.Dir(path), dropInDir, "x.yaml")
+		if err := link(dropIn); err != nil {
+			t.Fatal(err)
+		}
+		_, err := readConfiguration(path, newRoot())
+		if err == nil || !strings.Contains(err.Error(), dropIn) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s %s", err, dropIn, want)
+		}
+	}
+}
+
+// TestWriters: settings that others than root may write are named, by heddle config check and
+// doctor.
+func TestWriters(t *testing.T) {
+	t.Parallel()
+	path := writeConfig(t, "", map[string]string{"x.yaml": ""})
+	dir := filepath.Join(filepath.Dir(path), dropInDir)
+	dropIn := filepath.Join(dir, "x.yaml")
+	if err := checkWriters(path); err != nil {
+		t.Error(err)
+	}
+	for _, step := range []struct {
+		change func() error
+		want   string
+	}{
+		{func() error { return os.Chmod(path, 0o666) }, path + " has mode 666: any user could so change what root runs: chmod go-w " + path},
+		{func() error { return os.Chmod(dir, 0o777) }, dir + " has mode 777"},
+		{func() error { return os.Chown(dropIn, 65534, 65534) }, dropIn + " belongs to user 65534"},
+		{func() error { return errors.Join(os.Chown(dropIn, 0, 65534), os.Chmod(dropIn, 0o664)) }, dropIn + " has mode 664: group 65534 could so change what root runs"},
+	} {
+		if err := step.change(); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		for _, err := range []error{checkConfig(&out, path), writersCheck(path).Run(t.Context())} {
+			if err == nil || !strings.Contains(err.Error(), step.want) {
+				t.Errorf("got %v, want %s", err, step.want)
+			}
+		}
 	}
 }

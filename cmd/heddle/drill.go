@@ -30,7 +30,9 @@ type drillReport struct {
 	Written  time.Time `json:"written"`  // when the file was
 	Revision int64     `json:"revision"` // of the store when the backup was made
 	// Records counts those that a server would start with.
-	Records int                  `json:"records"`
+	Records int `json:"records"`
+	// Ignored are records of hosts' own that a server would ignore. Hosts write theirs anew.
+	Ignored []string             `json:"ignored,omitempty"`
 	Tables  []backend.Difference `json:"tables"`
 }
 
@@ -88,7 +90,7 @@ func runDrill(ctx context.Context, data, dir, file string) (r drillReport, err e
 	defer st.Close()
 	r.File, r.Written = file, info.ModTime().UTC().Truncate(time.Second)
 	r.Revision, r.Tables, err = st.Drill(ctx, file, nil, func(restored *backend.Etcd) (err error) {
-		r.Records, err = readAsServer(ctx, restored)
+		r.Records, r.Ignored, err = readAsServer(ctx, restored)
 		return err
 	})
 	if err != nil {
@@ -121,24 +123,30 @@ func newestBackup(dir string) (newest string, err error) {
 
 // readAsServer reads all records of a restored store as a server does at its start, and returns how
 // many there are. It fails if this version cannot work with the store, or if a record is invalid.
-func readAsServer(ctx context.Context, st *backend.Etcd) (records int, err error) {
+// Those that a host has written, and any host could, are ignored as a server does.
+func readAsServer(ctx context.Context, st *backend.Etcd) (records int, ignored []string, err error) {
 	if err := schema.KnownFormats().Verify(ctx, st); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	tables := snapshot.Of(slices.Concat(schema.All(), hosts.Tables(), servers.Tables())...)
 	all, revision, err := st.List(ctx, schema.Root)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	update, invalid := tables.Replace(tables.Empty(), all, revision, false)
 	var errs []error
-	for _, i := range invalid[:min(len(invalid), mostInvalid)] {
-		errs = append(errs, fmt.Errorf("%s: %w", terminal.Escape(i.Key), i.Err))
+	for _, i := range invalid {
+		err := fmt.Errorf("%s: %w", terminal.Escape(i.Key), i.Err)
+		if backend.OfHost(i.Key) {
+			ignored = append(ignored, err.Error())
+		} else {
+			errs = append(errs, err)
+		}
 	}
-	if len(invalid) > 0 {
-		return 0, fmt.Errorf("a server would ignore %d records, such as: %w", len(invalid), errors.Join(errs...))
+	if len(errs) > 0 {
+		return 0, nil, fmt.Errorf("a server would ignore %d records, such as: %w", len(errs), errors.Join(errs[:min(len(errs), mostInvalid)]...))
 	}
-	return len(update.Changed), nil
+	return len(update.Changed), ignored, nil
 }
 
 // mostInvalid bounds the invalid records that are named.
@@ -147,6 +155,9 @@ const mostInvalid = 3
 // print prints the tables that differ, and what that means.
 func (r drillReport) print(w io.Writer) error {
 	fmt.Fprintf(w, "restored %s of %s, at revision %d: a server would start with %d records\n", r.File, r.Written.Format(time.DateTime+" MST"), r.Revision, r.Records)
+	if len(r.Ignored) > 0 {
+		fmt.Fprintf(w, "it would ignore %d records of hosts' own, which they write anew, such as: %s\n", len(r.Ignored), terminal.Escape(r.Ignored[0]))
+	}
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "TABLE\tSAME\tCHANGED\tONLY IN THE BACKUP\tONLY IN THE STORE\tSUCH AS")
 	same, topology := 0, 0

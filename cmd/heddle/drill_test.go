@@ -67,6 +67,8 @@ func TestDrill(t *testing.T) {
 	refuse(t, ns, 1, "the store is in format 9, for programs that know format 9", drill("--file", backupOf(t, store.Op{Key: store.SchemaKey, Value: []byte("9")}))...)
 	refuse(t, ns, 1, "a server would ignore 1 records, such as: /heddle/neutron/networks/x", drill("--file", backupOf(t,
 		store.Op{Key: store.SchemaKey, Value: []byte("1")}, store.Op{Key: schema.Networks.Key("x"), Value: []byte("{")}))...)
+	wantOutput(t, succeed(t, ns, drill("--file", backupOf(t, store.Op{Key: store.SchemaKey, Value: []byte("1")},
+		store.Op{Key: schema.Underlays.Key("x"), Value: []byte("{")}))...), "it would ignore 1 records of hosts' own, which they write anew, such as: /heddle/underlay/x: ")
 	refuse(t, ns, 1, "no such file", drill("--file", filepath.Join(backups, "none.db"))...)
 	if left, err := filepath.Glob(filepath.Join(backups, ".*")); err != nil || len(left) > 0 {
 		t.Errorf("drills left %q, %v", left, err)

@@ -233,7 +233,7 @@ func versionCommand() *cobra.Command {
 }
 
 // doctorChecks returns the checks of heddle doctor that other packages cannot make.
-func doctorChecks(server cli.Server, agent cli.Agent) []cli.Check {
+func doctorChecks(cmd *cobra.Command, server cli.Server, agent cli.Agent) []cli.Check {
 	records := cmp.Or(agent.LogDir, filterlog.DefaultDir)
 	return slices.Concat([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
@@ -246,5 +246,5 @@ func doctorChecks(server cli.Server, agent cli.Agent) []cli.Check {
 	}, diskCheck(server), spaceCheck(server), {
 		Name: "records of filters' logs", For: "agent --log-dir", Fix: "make room on the disk of " + records + ", or name another directory with --log-dir",
 		Run: func(context.Context) error { return filterlog.CheckDir(records) },
-	}}, certificateChecks(server, agent), physicalChecks(agent.Physical), interfaceChecks(), xenChecks(), []cli.Check{clockCheck(agent.State)})
+	}}, certificateChecks(server, agent), physicalChecks(agent.Physical), interfaceChecks(), xenChecks(), []cli.Check{clockCheck(agent.State), writersCheck(configPath(cmd))})
 }

@@ -56,7 +56,7 @@ type finding struct {
 // DoctorCommand returns the command that prints what this machine lacks. secrets returns the files
 // with secrets that the machine's settings name, and checks the checks of other packages, for a
 // machine with this server and agent.
-func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks func(Server, Agent) []Check) *cobra.Command {
+func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks func(*cobra.Command, Server, Agent) []Check) *cobra.Command {
 	var server Server
 	var agent Agent
 	cmd := &cobra.Command{
@@ -97,7 +97,7 @@ func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks fu
 		named := func() ([]SecretFile, error) { return secrets(cmd) }
 		all := slices.Concat(machineChecks(), root.checks(),
 			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), root.secretFilesCheck(server.Data, named), syncCheck(server.Data), ownNameCheck(), tunnelsCheck(s)},
-			root.integrationChecks(), checks(server, agent))
+			root.integrationChecks(), checks(cmd, server, agent))
 		for _, peer := range *peers {
 			address, err := netip.ParseAddr(peer)
 			if err != nil || !address.Is4() {

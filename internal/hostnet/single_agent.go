@@ -44,8 +44,8 @@ func (a *alone) Close() error {
 
 // Alone holds a name in this process's network namespace until it is closed or the process ends: of
 // most agents a host can have but one. It fails while another process holds the name, of root or of
-// this process's user. Other users may listen on the same socket, and keep no process from the name:
-// a file stands for it then.
+// this process's user. Other users may listen on the same socket, and keep no process from the
+// name: a file stands for it then.
 func Alone(name string) (io.Closer, error) {
 	a, err := hold(name)
 	if err != nil {

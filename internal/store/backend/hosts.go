@@ -63,6 +63,16 @@ func grants(host, name string) []grant {
 	}
 }
 
+// OfHost reports whether a key is one that hosts' agents write.
+func OfHost(key string) bool {
+	for _, prefix := range []string{"/heddle/state/", underlayPrefix, "/heddle/xen/state/", calicoHosts} {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // calicoStatus returns the prefix below which a host's policy agent reports.
 func calicoStatus(name string) string { return calicoHosts + name + "/" }
 
