@@ -283,8 +283,8 @@ func (o *operation) newSegment(v neutron.Values) (segment, error) {
 		return want, err
 	}
 	if typ == "" && v.Flag("router:external") {
-		if out, ok := u.wayOut(); ok && !o.segmentTaken(out) {
-			want = out
+		if want, err = u.wayOut(want, o.segmentTaken); err != nil {
+			return want, err
 		}
 	}
 	return u.chooseSegment(want, o.segmentTaken, o.random)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/schema"
@@ -178,19 +179,28 @@ func (o *operation) underlay() *Options {
 	return &u
 }
 
-// wayOut returns the segment of an external network that is to be made without a type: the one flat
-// network that hosts can carry, if there is just one.
-func (o *Options) wayOut() (out segment, ok bool) {
+// wayOut returns the segment of an external network that is to be made without a type: the flat
+// network that hosts carry, or want if there is none or a network is on it. Which of several is
+// meant must be said.
+func (o *Options) wayOut(want segment, taken func(segment) bool) (segment, error) {
+	var flat []string
 	for name, p := range o.PhysicalNetworks {
-		if !p.Flat {
-			continue
+		if p.Flat {
+			flat = append(flat, name)
 		}
-		if ok {
-			return out, false
-		}
-		out, ok = segment{typ: typeFlat, physical: name}, true
 	}
-	return out, ok
+	switch {
+	case len(flat) == 0:
+		return want, nil
+	case len(flat) > 1:
+		slices.Sort(flat)
+		return want, invalid("hosts carry the physical networks %s: say which the external network is on with provider:network_type flat and provider:physical_network, or provider:network_type vxlan for none of them",
+			strings.Join(flat, ", "))
+	}
+	if out := (segment{typ: typeFlat, physical: flat[0]}); !taken(out) {
+		return out, nil
+	}
+	return want, nil
 }
 
 // inUse returns the error for a segment that another network has.

@@ -158,7 +158,7 @@ func TestExternalNetworkWithoutType(t *testing.T) {
 	}{
 		{"none carried", nil, []string{"vxlan"}},
 		{"one carried", []string{"public"}, []string{"flat", "vxlan"}},
-		{"two carried", []string{"public", "trunk"}, []string{"vxlan"}},
+		{"two carried", []string{"public", "trunk"}, nil},
 	} {
 		w := open(t, store.NewMemory(), control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{}})
 		w.carry(tt.carried...)
@@ -167,6 +167,11 @@ func TestExternalNetworkWithoutType(t *testing.T) {
 			if n.NetworkType != want {
 				t.Errorf("%s: network %d is of type %s, want %s", tt.name, i+1, n.NetworkType, want)
 			}
+		}
+		if len(tt.carried) > 1 {
+			_, err := w.create(w.admin, neutron.Networks, `{"router:external":true}`)
+			w.expect(err, "InvalidInput: Invalid input for operation: hosts carry the physical networks public, trunk: say which the external network is on with provider:network_type flat and provider:physical_network, or provider:network_type vxlan for none of them.")
+			must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"router:external":true,"provider:network_type":"vxlan"}`)
 		}
 		if n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{}`); n.NetworkType != "vxlan" {
 			t.Errorf("%s: a network that is not external is of type %s", tt.name, n.NetworkType)

@@ -14,9 +14,6 @@ import (
 	"heddle/internal/topology"
 )
 
-// maxPhysicalName bounds the name of a physical network, as Neutron's API does.
-const maxPhysicalName = 64
-
 // ParsePhysical reads the interfaces by which a host is connected to physical networks, one of the
 // form NETWORK=INTERFACE each.
 func ParsePhysical(all []string) (interfaces map[string]string, err error) {
@@ -27,8 +24,8 @@ func ParsePhysical(all []string) (interfaces map[string]string, err error) {
 		switch {
 		case !ok || network == "" || name == "":
 			return nil, fmt.Errorf("%q: want NETWORK=INTERFACE, as in physnet1=eth1", text)
-		case len(network) > maxPhysicalName || strings.ContainsAny(network, "/ \t\n"):
-			return nil, fmt.Errorf("%q: the name of a physical network has up to %d characters, none of them a space or /", text, maxPhysicalName)
+		case !topology.IsPhysicalName(network):
+			return nil, fmt.Errorf("%q: the name of a physical network has up to 64 characters that are printed, none of them a space or /", text)
 		case len(name) > 15 || strings.ContainsAny(name, "=/ \t\n"):
 			return nil, fmt.Errorf("%q: %q is not the name of an interface", text, name)
 		case interfaces[network] != "":

@@ -12,6 +12,9 @@ package topology
 import (
 	"cmp"
 	"net/netip"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"heddle/internal/topology/packet"
 )
@@ -232,6 +235,17 @@ type Chain struct {
 	RouterOutboundIDs  []string   `json:"routerOutboundIds,omitempty"`
 	RouterForwardIDs   []string   `json:"routerForwardIds,omitempty"`
 	RouterRedirectIDs  []string   `json:"routerRedirectIds,omitempty"`
+}
+
+// maxPhysicalName bounds the name of a physical network, bytes, as Neutron's API does.
+const maxPhysicalName = 64
+
+// IsPhysicalName reports whether a physical network can have a name: up to 64 bytes without spaces,
+// slashes and what is not printed.
+func IsPhysicalName(name string) bool {
+	return name != "" && len(name) <= maxPhysicalName && !strings.ContainsFunc(name, func(r rune) bool {
+		return r == '/' || r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsPrint(r)
+	})
 }
 
 // Rule types and actions (midonet-topology §3.2).

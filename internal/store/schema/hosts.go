@@ -20,12 +20,19 @@ var Underlays = records.NewDerivedTable("underlay", UnderlayPrefix, func(u *topo
 	records.Index("zone", func(u *topology.HostUnderlay) []string { return []string{zone(u)} }),
 )
 
+// carried returns the names of the physical networks that a host carries, in order. The host may
+// have written anything.
+func carried(u *topology.HostUnderlay) []string {
+	names := slices.Sorted(maps.Keys(u.PhysicalNetworks))
+	return slices.DeleteFunc(names, func(name string) bool { return !topology.IsPhysicalName(name) })
+}
+
 // CarriedNetworks returns the names of the physical networks that registered hosts carry, in order.
 func CarriedNetworks(r records.Reader) []string {
 	names := map[string]bool{}
 	for u := range Underlays.All(r) {
 		if _, there := Hosts.Peek(r, u.HostID); there {
-			for name := range u.PhysicalNetworks {
+			for _, name := range carried(u) {
 				names[name] = true
 			}
 		}
@@ -48,7 +55,7 @@ func Carriers(r records.Reader) map[string]int {
 		if _, alive := HostStates.Peek(r, u.HostID); !alive {
 			continue
 		}
-		for name := range u.PhysicalNetworks {
+		for _, name := range carried(u) {
 			if _, used := hosts[name]; used {
 				hosts[name]++
 			}
@@ -131,7 +138,7 @@ func HostWithTunnels(r records.Reader, id string) (*topology.Host, bool) {
 		reached.Tunnels = append(reached.Tunnels, t)
 	}
 	if u, ok := Underlays.Peek(r, id); ok {
-		reached.PhysicalNetworks = slices.Sorted(maps.Keys(u.PhysicalNetworks))
+		reached.PhysicalNetworks = carried(u)
 	}
 	return &reached, true
 }
