@@ -46,6 +46,11 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("commit: %d %s", status, text)
 	}
 	wantUpgrade(t, w, 2, 1, []bool{false, false})
+	report(9999) // which no server knows
+	wantUpgrade(t, w, 2, 1, []bool{false, false})
+	if status, text := w.call(t, "admin", http.MethodPost, "/v1/upgrade/commit"); status != http.StatusOK {
+		t.Errorf("commit beside a host that says anything: %d %s", status, text)
+	}
 }
 
 // writeFormat marks the store as one of format 1.

@@ -105,11 +105,14 @@ func agentMember(name, id, version string, reads, writes int) Member {
 	return Member{agentRole, name, id, version, max(reads, firstFormat), max(writes, firstFormat)}
 }
 
-// NewestFormat returns the newest format that any of the members writes, at least that in use.
+// NewestFormat returns the newest format that any server writes, at least that in use. What hosts
+// say beyond that counts once a server says it, too: a host can say anything.
 func NewestFormat(found StoreFormat, members []Member) int {
 	newest := found.Written
 	for _, m := range members {
-		newest = max(newest, m.Writes)
+		if m.Role != agentRole {
+			newest = max(newest, m.Writes)
+		}
 	}
 	return newest
 }
