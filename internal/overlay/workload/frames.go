@@ -188,10 +188,25 @@ func (w *workload) probeDHCP(ctx context.Context) (string, error) {
 	if lease.YIAddr != w.Address.Addr() {
 		return "", fmt.Errorf("leases %s, and the port has %s", lease.YIAddr, w.Address.Addr())
 	}
-	if v, ok := lease.Option(packet.OptInterfaceMTU); ok && (len(v) != 2 || int(binary.BigEndian.Uint16(v)) != w.MTU) {
-		return "", fmt.Errorf("leases with MTU %x, and the network has %d", v, w.MTU)
+	if err := checkMTU(lease, w.MTU); err != nil {
+		return "", err
 	}
 	return fmt.Sprintf("leased %s, MTU %d", lease.YIAddr, w.MTU), nil
+}
+
+// checkMTU returns an error if a lease has another MTU than the network. It may have none.
+func checkMTU(lease *packet.DHCP, network int) error {
+	v, ok := lease.Option(packet.OptInterfaceMTU)
+	if !ok {
+		return nil
+	}
+	if len(v) != 2 {
+		return fmt.Errorf("leases with an MTU of %d bytes, want 2 (RFC 2132 §5.1)", len(v))
+	}
+	if leased := int(binary.BigEndian.Uint16(v)); leased != network {
+		return fmt.Errorf("leases with MTU %d, and the network has %d", leased, network)
+	}
+	return nil
 }
 
 // askDHCP sends a message and returns the answer, which has to be of a type.

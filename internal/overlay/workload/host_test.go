@@ -239,3 +239,25 @@ func TestFullQueue(t *testing.T) {
 		t.Errorf("got %+v", refused)
 	}
 }
+
+// TestLeasedMTU: an MTU that differs from the network's is an error, with both in decimal.
+func TestLeasedMTU(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		options []packet.DHCPOption
+		want    string
+	}{
+		{nil, ""},
+		{[]packet.DHCPOption{{Code: packet.OptInterfaceMTU, Value: []byte{0x05, 0xaa}}}, ""},
+		{[]packet.DHCPOption{{Code: packet.OptInterfaceMTU, Value: []byte{0x05, 0x6e}}}, "leases with MTU 1390, and the network has 1450"},
+		{[]packet.DHCPOption{{Code: packet.OptInterfaceMTU, Value: []byte{5}}}, "leases with an MTU of 1 bytes, want 2 (RFC 2132 §5.1)"},
+	} {
+		got := ""
+		if err := checkMTU(&packet.DHCP{Options: c.options}, 1450); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("options %v: got %q, want %q", c.options, got, c.want)
+		}
+	}
+}
