@@ -202,6 +202,57 @@ func TestEverydayRefusals(t *testing.T) {
 	}
 }
 
+// TestMetadataByDevice: a device names ports of one project alone, since every project can give its
+// ports the device of another one's machine, and so ask for its secrets.
+func TestMetadataByDevice(t *testing.T) {
+	t.Parallel()
+	r, data := startServer(t)
+	s := shell{r.ns, data}
+	api := login(t, r.ns, "127.0.0.1", data)
+	network := api.mustCreate(t, "network", map[string]any{"name": "shared", "shared": true})
+	const red, blue = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
+	port := func(project, device string) object {
+		t.Helper()
+		attributes := map[string]any{"network_id": network.ID, "device_id": device}
+		if project != "" {
+			attributes["project_id"] = project
+		}
+		return api.mustCreate(t, "port", attributes)
+	}
+	hostname := func(p object) string {
+		t.Helper()
+		var shown []struct{ Hostname string }
+		if err := json.Unmarshal([]byte(s.run(t, "metadata show -o json --port "+p.ID)), &shown); err != nil || len(shown) != 1 {
+			t.Fatalf("metadata of port %s: %v, %v", p.ID, shown, err)
+		}
+		return shown[0].Hostname
+	}
+	meant, second, copied := port(red, "web-1"), port(red, "web-1"), port(blue, "web-1")
+	for _, verb := range []string{"set --hostname secret", "show", "unset"} {
+		s.refuse(t, 1, "this login's project has no port with the device web-1; ports of other projects have it: give the id of the one that you mean with --project, or a port with --port: "+
+			red+", "+blue, "metadata "+verb+" --device web-1")
+	}
+	s.run(t, "metadata set --device web-1 --hostname secret --project "+red)
+	later := port(blue, "web-1")
+	for _, c := range []struct {
+		port object
+		want string
+	}{{meant, "secret"}, {second, "secret"}, {copied, ""}, {later, ""}} {
+		if got := hostname(c.port); got != c.want {
+			t.Errorf("hostname of port %s is %q, want %q", c.port.ID, got, c.want)
+		}
+	}
+
+	own := port("", "web-1")
+	s.run(t, "metadata set --device web-1 --hostname own")
+	if got, other := hostname(own), hostname(meant); got != "own" || other != "secret" {
+		t.Errorf("the login's own port has the hostname %q, and another project's %q", got, other)
+	}
+	s.refuse(t, 1, "project "+blue[:8]+" has no port with the device web-1; ports of other projects", "metadata show --device web-1 --project "+blue[:8])
+	s.refuse(t, 1, "no port has the device web-2: give it to one with", "metadata show --device web-2")
+	s.refuse(t, 2, "[port project]", "metadata show --port "+own.ID+" --project "+red)
+}
+
 // TestKeptToken: commands go on with one token; with one that was revoked they log in again.
 func TestKeptToken(t *testing.T) {
 	t.Parallel()

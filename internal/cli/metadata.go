@@ -2,12 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,8 @@ func metadataCommand() *cobra.Command {
 		Use:   "metadata",
 		Short: "Give hostname, keys, password and user data to machines",
 		Long: `Manages what machines read from the metadata service at 169.254.169.254 beside what Heddle knows of their ports, with cloud-init or by hand.
-A machine is named by a port, or by the device that its ports have ("heddle port set PORT --device ID").`,
+A machine is named by a port, or by the device that its ports have ("heddle port set PORT --device ID"). Any project can give its
+ports any device: those of the login's project count, or of the one named with --project.`,
 	}
 	login := cloudFlags(cmd)
 	cmd.AddCommand(setMetadataCommand(login), showMetadataCommand(login), unsetMetadataCommand(login))
@@ -32,8 +35,8 @@ A machine is named by a port, or by the device that its ports have ("heddle port
 
 // machineFlags name a machine.
 type machineFlags struct {
-	login        *cloud.Config
-	port, device string
+	login                 *cloud.Config
+	port, device, project string
 }
 
 func addMachineFlags(cmd *cobra.Command, login *cloud.Config) *machineFlags {
@@ -41,9 +44,12 @@ func addMachineFlags(cmd *cobra.Command, login *cloud.Config) *machineFlags {
 	f := cmd.Flags()
 	f.StringVar(&m.port, "port", "", "`port` of the machine, by id or name")
 	f.StringVar(&m.device, "device", "", "device `id` that the ports of the machine have")
-	perCall(f, "port")
-	perCall(f, "device")
+	f.StringVar(&m.project, "project", "", "project `id` of the ports with --device; default: the login's project")
+	for _, name := range []string{"port", "device", "project"} {
+		perCall(f, name)
+	}
 	cmd.MarkFlagsMutuallyExclusive("port", "device")
+	cmd.MarkFlagsMutuallyExclusive("port", "project")
 	cmd.MarkFlagsOneRequired("port", "device")
 	registerCompletion(cmd, "port", completeObjects(login, cloud.Port))
 	cmd.Args = cobra.NoArgs
@@ -61,17 +67,37 @@ func (m *machineFlags) ports(cmd *cobra.Command) (*cloud.Neutron, []string, erro
 		return api, []string{id}, err
 	}
 	var found []cloud.Object
-	if err := api.List(cmd.Context(), cloud.Port, url.Values{"device_id": {m.device}, "fields": {"id"}}, &found); err != nil {
+	if err := api.List(cmd.Context(), cloud.Port, url.Values{"device_id": {m.device}, "fields": {"id", "project_id"}}, &found); err != nil {
 		return nil, nil, err
 	}
-	if len(found) == 0 {
-		return nil, nil, fmt.Errorf("no port has the device %s: give it to one with `heddle port set PORT --device %s`", terminal.Escape(m.device), terminal.Escape(m.device))
+	ids, others := portsByProject(found, cmp.Or(m.project, api.Project()))
+	if len(ids) > 0 {
+		return api, ids, nil
 	}
-	ids := make([]string, len(found))
-	for i, o := range found {
-		ids[i] = o.ID()
+	who, device := "this login's project", terminal.Escape(m.device)
+	if m.project != "" {
+		who = "project " + terminal.Escape(m.project)
 	}
-	return api, ids, nil
+	if len(others) > 0 {
+		return nil, nil, fmt.Errorf("%s has no port with the device %s; ports of other projects have it: give the id of the one that you mean with --project, or a port with --port: %s",
+			who, device, strings.Join(others, ", "))
+	}
+	return nil, nil, fmt.Errorf("no port has the device %s: give it to one with `heddle port set PORT --device %[1]s`", device)
+}
+
+// portsByProject returns the ids of a project's ports, and the other projects that have ports. A
+// project gives its ports any device it likes, also that of another one's machine: so only the
+// caller can say whose machine is meant.
+func portsByProject(ports []cloud.Object, project string) (ids, others []string) {
+	for _, p := range ports {
+		if of := p.Text("project_id"); of == project {
+			ids = append(ids, p.ID())
+		} else {
+			others = append(others, of)
+		}
+	}
+	slices.Sort(others)
+	return ids, slices.Compact(others)
 }
 
 // each calls f for each port of the machine.
@@ -96,7 +122,7 @@ func setMetadataCommand(login *cloud.Config) *cobra.Command {
 	var hostname, userData, hash string
 	var keys []string
 	cmd := &cobra.Command{
-		Use:   "set {--port PORT | --device ID} [--hostname NAME] [--ssh-key FILE]… [--user-data FILE] [--password-hash HASH]",
+		Use:   "set {--port PORT | --device ID [--project ID]} [--hostname NAME] [--ssh-key FILE]… [--user-data FILE] [--password-hash HASH]",
 		Short: "Set what a machine reads from the metadata service",
 		Long: `Sets what is given and leaves the rest. cloud-init reads it when the machine boots for the first time.
 The servers keep it encrypted, and the host of the machine alone can decrypt it; every process in the machine can read it.`,
@@ -191,7 +217,7 @@ type portMetadata struct {
 
 func showMetadataCommand(login *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show {--port PORT | --device ID}",
+		Use:   "show {--port PORT | --device ID [--project ID]}",
 		Short: "Show what was set for a machine, by port",
 		Long:  "Shows what was set for a machine, by port. With -o json also the user data, in base64. The password's hash is not shown to anyone.",
 	}
@@ -229,7 +255,7 @@ func printMetadata(w io.Writer, format string, shown []portMetadata) error {
 
 func unsetMetadataCommand(login *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "unset {--port PORT | --device ID}",
+		Use:   "unset {--port PORT | --device ID [--project ID]}",
 		Short: "Remove all that was set for a machine",
 	}
 	m := addMachineFlags(cmd, login)

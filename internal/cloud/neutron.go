@@ -30,6 +30,9 @@ func (s *Session) Neutron() (*Neutron, error) {
 	return &Neutron{c, s.project()}, nil
 }
 
+// Project returns the id of the login's project, "" if it has none.
+func (n *Neutron) Project() string { return n.project }
+
 // Kind is a kind of object, spelled as the key of one in the API's bodies.
 type Kind string
 
