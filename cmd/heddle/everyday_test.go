@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,13 @@ func TestEverydayRefusals(t *testing.T) {
 	here := []string{"HEDDLE_DATA=" + data}
 	if text := complete(here, "net", "show", ""); !strings.HasPrefix(text, evil.ID+"\nown\ntwin\n:4") && !strings.HasPrefix(text, "own\ntwin\n"+evil.ID+"\n:4") {
 		t.Errorf("networks to show are completed as\n%s\nwant own, twin, and the id of that with an evil name", text)
+	}
+	trap := "web$(touch${IFS}" + filepath.Join(t.TempDir(), "trap") + ")"
+	one, two := api.mustCreate(t, "port", map[string]any{"network_id": own.ID, "name": trap + "1"}), api.mustCreate(t, "port", map[string]any{"network_id": own.ID, "name": trap + "2"})
+	ids := []string{one.ID, two.ID}
+	slices.Sort(ids)
+	if text, want := complete(here, "port", "show", ""), strings.Join(ids, "\n")+"\n:4\n"; !strings.HasPrefix(text, want) {
+		t.Errorf("ports whose names a shell would run are completed as\n%s\nwant their ids:\n%s", text, want)
 	}
 	has(t, complete(here, "port", "create", "p", "--network", ""), "twin\n")
 	has(t, complete(here, "sg", "rule", "list", ""), "default\n")

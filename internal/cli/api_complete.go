@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/cloud"
-	"heddle/internal/terminal"
 )
 
 // completeTimeout bounds a completion from an API, with its login, from the store, or from roles.
@@ -38,8 +37,9 @@ func completeJoinedHosts(login *cloud.Config) cobra.CompletionFunc {
 	return completeListed(login, "/v1/hosts", "hosts")
 }
 
-// completeListed completes the names of what the operators' API lists at a path, under a key.
-func completeListed(login *cloud.Config, path, key string) cobra.CompletionFunc {
+// completeListed completes what the operators' API lists at a path, under a key: names, or the
+// first of the other members that can stand for a name which is no plain word.
+func completeListed(login *cloud.Config, path, key string, others ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
@@ -47,23 +47,32 @@ func completeListed(login *cloud.Config, path, key string) cobra.CompletionFunc 
 			return nil, cobra.ShellCompDirectiveError
 		}
 		s, err := login.Login(ctx)
-		var answer map[string][]struct {
-			Name string `json:"name"`
-		}
+		var answer map[string][]cloud.Object
 		if err == nil {
 			err = s.Operator(ctx, http.MethodGet, path, nil, &answer)
 		}
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		var names []string
-		for _, one := range answer[key] {
-			if one.Name != "" && terminal.Escape(one.Name) == one.Name {
-				names = append(names, one.Name)
-			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return callable(answer[key], append([]string{"name"}, others...)), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// callable returns in order what people can call objects: the first of some attributes that is a
+// plain word.
+func callable(objects []cloud.Object, attributes []string) []string {
+	var words []string
+	for _, o := range objects {
+		texts := make([]string, len(attributes))
+		for i, attribute := range attributes {
+			texts[i] = o.Text(attribute)
+		}
+		if word := firstPlain(texts...); word != "" {
+			words = append(words, word)
+		}
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
 }
 
 // settle gives the flags of a command that is completed their values from environment and file: a
@@ -76,7 +85,7 @@ func settle(cmd *cobra.Command) error {
 }
 
 // objectNames returns what people can call the objects of a kind, in order: names, and the ids of
-// objects without a name or with one that a terminal would obey.
+// objects without a name or with one that is no plain word.
 func objectNames(ctx context.Context, login *cloud.Config, k cloud.Kind) ([]string, error) {
 	s, err := login.Login(ctx)
 	if err != nil {
@@ -90,16 +99,7 @@ func objectNames(ctx context.Context, login *cloud.Config, k cloud.Kind) ([]stri
 	if err := api.List(ctx, k, url.Values{"fields": {"id", k.NameField()}}, &all); err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(all))
-	for _, o := range all {
-		name := o.Text(k.NameField())
-		if name == "" || terminal.Escape(name) != name {
-			name = o.ID()
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return callable(all, []string{k.NameField(), "id"}), nil
 }
 
 // arguments completes each argument by a function of its own, and none after them.

@@ -45,7 +45,7 @@ func completeNames(store *calicoStore) cobra.CompletionFunc {
 					names = append(names, name)
 				}
 			}
-			return names, err
+			return plainWords(names), err
 		})
 	}
 }
@@ -63,7 +63,7 @@ func completeHosts(store *calicoStore) cobra.CompletionFunc {
 				hosts = append(hosts, idsOf(e.Key)[0])
 			}
 			slices.Sort(hosts)
-			return slices.Compact(hosts), nil
+			return plainWords(slices.Compact(hosts)), nil
 		})
 	}
 }
@@ -84,9 +84,7 @@ func completeSelector(store *calicoStore) cobra.CompletionFunc {
 			}
 			var terms []string
 			for _, e := range s.Entries {
-				for name, value := range labelsOf(e.Object, nil) {
-					terms = append(terms, before+"has("+name+")", before+labelTerm(name, value))
-				}
+				terms = append(terms, selectorTerms(before, labelsOf(e.Object, nil))...)
 			}
 			slices.Sort(terms)
 			return slices.Compact(terms), nil
@@ -94,13 +92,20 @@ func completeSelector(store *calicoStore) cobra.CompletionFunc {
 	}
 }
 
-// labelTerm returns a term for a label's value. A string ends with the quote that begins it.
-func labelTerm(name, value string) string {
-	quote := `"`
-	if strings.Contains(value, quote) {
-		quote = "'"
+// selectorTerms returns the terms about labels that follow what is there before them. Names and
+// values that are no plain words are left out: what a shell evaluates of a term is its own.
+func selectorTerms(before string, labels map[string]string) []string {
+	var terms []string
+	for name, value := range labels {
+		if !isPlainWord(name) {
+			continue
+		}
+		terms = append(terms, before+"has("+name+")")
+		if value == "" || isPlainWord(value) {
+			terms = append(terms, fmt.Sprintf("%s%s == %q", before, name, value))
+		}
 	}
-	return fmt.Sprintf("%s == %s%s%s", name, quote, value, quote)
+	return terms
 }
 
 // complete returns words from the store, if it can be reached.

@@ -8,14 +8,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"heddle/internal/admin"
+	"heddle/internal/cloud"
 	"heddle/internal/telemetry"
 )
 
@@ -112,5 +115,56 @@ func TestCompletionTimeout(t *testing.T) {
 		if err := <-gaveUp; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestPlainWords: bash takes each plain word for itself, wherever punctuation is in it, and words
+// that a shell or cobra would read as something else are not plain.
+func TestPlainWords(t *testing.T) {
+	t.Parallel()
+	var words []string
+	for a := rune(1); a < 256; a++ {
+		for b := rune(1); b < 256; b++ {
+			for _, word := range []string{string(a) + string(b), "x" + string(a) + string(b) + "y"} {
+				if isPlainWord(word) {
+					words = append(words, word)
+				}
+			}
+		}
+	}
+	if len(words) < 2*62*62 {
+		t.Fatalf("%d words are plain, want all of letters and digits at least", len(words))
+	}
+	bash := exec.CommandContext(t.Context(), "bash", "-c", `shopt -s extglob; n=0
+while IFS= read -r word; do eval "set -- $word"; [ $# = 1 ] && [ "$1" = "$word" ] && n=$((n + 1)) || echo "$word"; done; echo $n`)
+	bash.Dir, bash.Stdin = t.TempDir(), strings.NewReader(strings.Join(words, "\n")+"\n")
+	out, err := bash.CombinedOutput()
+	if got, want := strings.TrimSpace(string(out)), strconv.Itoa(len(words)); err != nil || got != want {
+		t.Errorf("bash takes as they are %s words, want %s: %v", got, want, err)
+	}
+	for _, word := range []string{"", "-", "--help", "a b", "a\tb", "a\nb", "web$(reboot)1", "`reboot`", "a;b", "a|b", "a&b", "<a", "a>b", "(a)", "{a,b}", "*", "a?", "[a]", "~", "!a", "#a", "^a",
+		"=ls", "a=b", `a\b`, `"a`, "'a", "$a", "größe", "\u3000", "a\x00", "a\xff", "\u202e", "_activeHelp_ x"} {
+		if isPlainWord(word) {
+			t.Errorf("%q is a plain word", word)
+		}
+	}
+}
+
+// TestCallable: what shells would evaluate is never offered: ids or nothing in place of names,
+// and no term about such labels.
+func TestCallable(t *testing.T) {
+	t.Parallel()
+	const evil = "web$(reboot)"
+	hosts := []cloud.Object{{"name": "h2", "id": "2"}, {"name": "h1", "id": "1"}, {"name": evil, "id": "3"}, {"name": "", "id": "4"}, {"name": "h1", "id": "5"}, {"name": evil, "id": evil}, {"name": "--force"}}
+	if got, want := callable(hosts, []string{"name", "id"}), []string{"3", "4", "h1", "h2"}; !slices.Equal(got, want) {
+		t.Errorf("hosts by name or id: %q, want %q", got, want)
+	}
+	if got, want := callable(hosts, []string{"name"}), []string{"h1", "h2"}; !slices.Equal(got, want) {
+		t.Errorf("hosts by name: %q, want %q", got, want)
+	}
+	terms := selectorTerms("(", map[string]string{"role": "web", "env": evil, evil: "x", "bare": ""})
+	slices.Sort(terms)
+	if want := []string{`(bare == ""`, "(has(bare)", "(has(env)", "(has(role)", `(role == "web"`}; !slices.Equal(terms, want) {
+		t.Errorf("terms: %q, want %q", terms, want)
 	}
 }

@@ -92,7 +92,7 @@ func hostRemoveCommand(cloud *cloud.Config) *cobra.Command {
 		Short: "Remove a host: its certificate is refused from now on",
 		Args:  cobra.ExactArgs(1),
 	}
-	cmd.ValidArgsFunction = arguments(completeJoinedHosts(cloud))
+	cmd.ValidArgsFunction = arguments(completeListed(cloud, "/v1/hosts", "hosts", "id"))
 	cmd.Flags().BoolVar(&force, "force", false, "also when ports are bound to it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		path := "/v1/hosts/" + url.PathEscape(args[0])

@@ -82,7 +82,7 @@ func clusterRemoveCommand(cloud *cloud.Config) *cobra.Command {
 		Long: "Removes a server, dead or alive, by its name or its peer URL, and prints both. A server that runs ends, and keeps its data aside.\n" +
 			"It is refused if the cluster would be left without a majority of servers that are up.",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: arguments(completeListed(cloud, "/v1/cluster/members", "members")),
+		ValidArgsFunction: arguments(completeListed(cloud, "/v1/cluster/members", "members", "peer_url")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var removed operator.Server
 			if err := callOperator(cmd, cloud, http.MethodDelete, "/v1/cluster/members/"+url.PathEscape(args[0]), nil, &removed); err != nil {

@@ -115,7 +115,7 @@ func completeNamespaces(*cobra.Command, []string, string) ([]cobra.Completion, c
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return plainWords(names), cobra.ShellCompDirectiveNoFileComp
 }
 
 func printPlugged(w io.Writer, format string, r *plug.Result) error {

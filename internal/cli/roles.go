@@ -72,7 +72,7 @@ func (s *sockets) completeRoles(cmd *cobra.Command, _ []string, _ string) ([]cob
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return roles, cobra.ShellCompDirectiveNoFileComp
+	return plainWords(roles), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeLevels completes [PART=]LEVEL with the parts of a role, or of all that run here for "".
@@ -93,7 +93,7 @@ func (s *sockets) completeLevels(role *string) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		words := slices.Clone(levels)
-		for _, part := range s.parts(cmd.Context(), *role) {
+		for _, part := range plainWords(s.parts(cmd.Context(), *role)) {
 			words = append(words, part+"=")
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
