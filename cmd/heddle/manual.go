@@ -52,8 +52,8 @@ heddle - virtual networks for Linux hosts
 # DESCRIPTION
 Heddle gives virtual machines, containers and hosts tenant networks, routers, security groups, load balancers, DHCP and
 tunnels. Servers answer OpenStack's Neutron and Octavia, Calico's data model and the XenAPI, and keep all state in etcd: their
-own, or a cluster. The agent of each host puts the state into the host's kernel, which goes on forwarding while agents and
-servers are away.
+own, or a cluster. The agent of each host puts the state into the host's kernel, which goes on forwarding established connections
+while agents and servers are away; new ones wait for the agent.
 
 # PARTS
 One program has all parts, as commands:

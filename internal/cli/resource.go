@@ -26,6 +26,7 @@ type resource struct {
 type setting struct {
 	flag, attribute string
 	usage           string
+	absent          string // what a new object has without the flag; "": that needs no word
 	form            form
 	// of is the kind of the objects that the text names, by id or name.
 	of cloud.Kind
@@ -86,7 +87,7 @@ func resources() []resource {
 		settings: []setting{name, describe,
 			{flag: "network", attribute: "network_id", usage: "`network` of the subnet", of: cloud.Network, required: true, onCreate: true, filters: true},
 			{flag: "range", attribute: "cidr", usage: "its `addresses`, such as 10.0.0.0/24", put: putRange, required: true, onCreate: true},
-			{flag: "gateway", attribute: "gateway_ip", usage: "`address` of the router for its machines, or none; default: the first one", put: orNone("gateway_ip"), onCreate: true, onSet: true},
+			{flag: "gateway", attribute: "gateway_ip", usage: "`address` of the router for its machines, or none", absent: "the first one", put: orNone("gateway_ip"), onCreate: true, onSet: true},
 			{flag: "dhcp", attribute: "enable_dhcp", usage: "machines get their addresses by DHCP", form: formTruth, onCreate: true, onSet: true},
 			{flag: "dns", attribute: "dns_nameservers", usage: "`addresses` of name servers", form: formList, onCreate: true, onSet: true},
 			{flag: "pool", attribute: "allocation_pools", usage: "`FIRST-LAST` addresses that ports are given; repeatable", form: formList, put: putPools, onCreate: true, onSet: true},
@@ -98,13 +99,13 @@ func resources() []resource {
 		use: "port", kind: cloud.Port, create: "create", argument: named,
 		settings: []setting{name, describe, adminUp,
 			{flag: "network", attribute: "network_id", usage: "`network` of the port", of: cloud.Network, required: true, onCreate: true, filters: true},
-			{flag: "ip", attribute: "fixed_ips", usage: "`addresses`; default: one of each IP version", form: formList, put: putAddresses, onCreate: true, onSet: true},
-			{flag: "mac", attribute: "mac_address", usage: "MAC `address`; default: a random one", onCreate: true, onSet: true},
-			{flag: "sg", attribute: "security_groups", usage: "security `groups`; default: the project's default one; none: no group", form: formList, of: cloud.SecurityGroup, onCreate: true, onSet: true},
+			{flag: "ip", attribute: "fixed_ips", usage: "`addresses` of the port", absent: "one of each IP version", form: formList, put: putAddresses, onCreate: true, onSet: true},
+			{flag: "mac", attribute: "mac_address", usage: "MAC `address` of the port", absent: "a random one", onCreate: true, onSet: true},
+			{flag: "sg", attribute: "security_groups", usage: "security `groups`; none: no group", absent: "the project's default one", form: formList, of: cloud.SecurityGroup, onCreate: true, onSet: true},
 			{flag: "port-security", attribute: "port_security_enabled", usage: "filters and anti-spoofing", form: formTruth, onCreate: true, onSet: true},
 			{flag: "allow", attribute: "allowed_address_pairs", usage: "`RANGE[=MAC]` that it may send from too; repeatable", form: formList, put: putPairs, onCreate: true, onSet: true},
 			{flag: "host", attribute: "binding:host_id", usage: "`host` that it is bound to; \"\" unbinds it", complete: completeJoinedHosts, onCreate: true, onSet: true, filters: true},
-			{flag: "interface", attribute: "binding:profile", usage: "`name` of its interface on the host; default: tap and the first 11 characters of its id", put: putInterface, onCreate: true, onSet: true},
+			{flag: "interface", attribute: "binding:profile", usage: "`name` of its interface on the host", absent: "tap and the first 11 characters of its id", put: putInterface, onCreate: true, onSet: true},
 			{flag: "device", attribute: "device_id", usage: "`id` of its machine", onCreate: true, onSet: true, filters: true},
 			{flag: "device-owner", attribute: "device_owner", usage: "`service` that the machine belongs to, such as compute:nova", onCreate: true, onSet: true},
 		},
@@ -120,10 +121,10 @@ func resources() []resource {
 		argument: setting{flag: "GROUP", attribute: "security_group_id", of: cloud.SecurityGroup},
 		settings: []setting{describe,
 			{flag: "direction", attribute: "direction", usage: "`direction` of the traffic that it allows: ingress to the port, or egress", put: putDirection, choices: []string{"ingress", "egress"}, onCreate: true, required: true},
-			{flag: "remote", attribute: "remote_ip_prefix", usage: "`addresses` of the others; default: all", put: putRemote, onCreate: true},
+			{flag: "remote", attribute: "remote_ip_prefix", usage: "`addresses` of the others", absent: "all", put: putRemote, onCreate: true},
 			{flag: "remote-group", attribute: "remote_group_id", usage: "`group` whose members are the others", of: cloud.SecurityGroup, onCreate: true},
-			{flag: "ethertype", attribute: "ethertype", usage: "IPv4 or IPv6; default: that of --remote, else IPv4", onCreate: true},
-			{flag: "protocol", attribute: "protocol", usage: "`protocol`, such as tcp, udp or icmp; default: all", choices: []string{"tcp", "udp", "icmp", "ipv6-icmp", "sctp"}, onCreate: true},
+			{flag: "ethertype", attribute: "ethertype", usage: "IPv4 or IPv6", absent: "that of --remote, else IPv4", onCreate: true},
+			{flag: "protocol", attribute: "protocol", usage: "`protocol`, such as tcp, udp or icmp", absent: "all", choices: []string{"tcp", "udp", "icmp", "ipv6-icmp", "sctp"}, onCreate: true},
 			{flag: "port", attribute: "port_range_min", usage: "`FIRST[-LAST]` destination port", put: putPorts, onCreate: true},
 		},
 		columns: []column{id, {header: "DIRECTION", attribute: "direction"}, {header: "ETHERTYPE", attribute: "ethertype"}, {header: "PROTOCOL", attribute: "protocol"},
@@ -138,7 +139,7 @@ func resources() []resource {
 		use: "fip", alias: "floating-ip", kind: cloud.FloatingIP, create: "create",
 		argument: setting{flag: "NETWORK", attribute: "floating_network_id", of: cloud.Network},
 		settings: []setting{describe,
-			{flag: "ip", attribute: "floating_ip_address", usage: "the `address`; default: a free one", onCreate: true},
+			{flag: "ip", attribute: "floating_ip_address", usage: "the `address`", absent: "a free one", onCreate: true},
 			{flag: "port", attribute: "port_id", usage: "`port` to attach it to", of: cloud.Port, onCreate: true},
 			{flag: "fixed-ip", attribute: "fixed_ip_address", usage: "`address` of the port, if it has several", onCreate: true}},
 		columns: []column{id, {header: "ADDRESS", attribute: "floating_ip_address"}, {header: "NETWORK", attribute: "floating_network_id", of: cloud.Network},

@@ -27,7 +27,7 @@ func (a action) command(login *cloud.Config) *cobra.Command {
 		completions[i] = completeObjects(login, k)
 	}
 	cmd := &cobra.Command{Use: a.use, Short: a.short, Args: cobra.ExactArgs(len(a.kinds)), ValidArgsFunction: arguments(completions...)}
-	addSettings(cmd, login, a.settings)
+	addSettings(cmd, login, a.settings, true)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := neutron(cmd, login)
 		if err != nil {

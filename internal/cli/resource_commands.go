@@ -147,7 +147,7 @@ func (r resource) createCommand(login *cloud.Config) *cobra.Command {
 	}
 	format := objectFormat(cmd)
 	settings := slices.DeleteFunc(slices.Clone(r.settings), func(s setting) bool { return !s.onCreate })
-	addSettings(cmd, login, settings)
+	addSettings(cmd, login, settings, true)
 	for _, s := range settings {
 		if s.required {
 			if err := cmd.MarkFlagRequired(s.flag); err != nil {
@@ -182,7 +182,7 @@ func (r resource) createCommand(login *cloud.Config) *cobra.Command {
 func (r resource) setCommand(login *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "set " + r.object(), Short: fmt.Sprintf("Change a %s", r.kind), Args: cobra.ExactArgs(1), ValidArgsFunction: arguments(completeObjects(login, r.kind))}
 	settings := slices.DeleteFunc(slices.Clone(r.settings), func(s setting) bool { return !s.onSet })
-	addSettings(cmd, login, settings)
+	addSettings(cmd, login, settings, false)
 	flags := make([]string, len(settings))
 	for i, s := range settings {
 		flags[i] = s.flag

@@ -11,10 +11,13 @@ import (
 	"heddle/internal/command"
 )
 
-// addSettings adds the flags of settings.
-func addSettings(cmd *cobra.Command, login *cloud.Config, settings []setting) {
+// addSettings adds the flags of settings, of a command that creates an object or changes one.
+func addSettings(cmd *cobra.Command, login *cloud.Config, settings []setting, creates bool) {
 	f := cmd.Flags()
 	for _, s := range settings {
+		if creates && s.absent != "" {
+			s.usage += "; default: " + s.absent
+		}
 		switch s.form {
 		case formText:
 			f.String(s.flag, "", s.usage)
