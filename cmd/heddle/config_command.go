@@ -160,8 +160,6 @@ func checkSetting(top *cobra.Command, key string, s setting) error {
 func checkText(key, text string) (err error) {
 	switch {
 	case text == "":
-	case key == logLevelFlag:
-		_, err = telemetry.ParseLevel(text)
 	case key == "encrypt":
 		_, err = overlay.ParseEncryption(text)
 	case key == "tunnel-ip":

@@ -23,7 +23,7 @@ func TestConfigCheck(t *testing.T) {
 	got := strings.Split(err.Error(), "\n")
 	for i, want := range []string{`:2: serve.underlay-mtu: "large": want a whole number`, ":3: serve.datta: no such setting: did you mean data?",
 		":4: serve.frobnicate: no such setting; known: admin-password, ", `:5: serve.agents-listen: "192.0.2.1": want ADDRESS:PORT`,
-		`:6: serve.log-level: log level "loud": `, `:7: serve.host-certificate-life: "5": want a time with its unit`,
+		`:6: serve.log-level: "loud": want debug, info, warn or error`, `:7: serve.host-certificate-life: "5": want a time with its unit`,
 		`:9: agent.tunnel-ip: "192.0.2.300": `, `:10: agent.encrypt: "maybe": want off, on or require`, ":11: agent.name: want a value or a list of values",
 		":12: agnet: no such section: did you mean agent or net?"} {
 		if i >= len(got) || !strings.HasPrefix(got[i], bad+want) {

@@ -96,7 +96,7 @@ func TestReload(t *testing.T) {
 	refuse(t, a.ns, 1, "TLS certificate "+a.cert+" with key "+a.key+": tls: private key does not match", "reload", "--run-dir", a.dir)
 	apitest.SelfSigned(t, a.cert, a.key, 4)
 	a.configure("  log-level: loud\n")
-	refuse(t, a.ns, 1, `log level "loud": want debug`, "reload", "--run-dir", a.dir)
+	refuse(t, a.ns, 1, `serve.log-level: "loud": want debug`, "reload", "--run-dir", a.dir)
 	a.configure("  lok-level: info\n")
 	refuse(t, a.ns, 1, "serve.lok-level: no such setting", "reload", "--run-dir", a.dir)
 	if status, text, err := a.page(t.Context(), "/readyz"); status != 200 || a.serial() != "2" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 
 	"github.com/spf13/pflag"
@@ -18,9 +19,28 @@ type logConfig struct {
 }
 
 func (c *logConfig) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.level, logLevelFlag, "info", "debug, info, warn or error")
+	c.level = "info"
+	f.Var((*levelValue)(&c.level), logLevelFlag, "debug, info, warn or error")
 	f.StringVar(&c.format, "log-format", "text", "text or json")
 }
+
+// levelValue is the flag of a log level.
+type levelValue string
+
+// Set implements [pflag.Value].
+func (l *levelValue) Set(text string) error {
+	if _, err := telemetry.ParseLevel(text); err != nil {
+		return errors.New("want debug, info, warn or error")
+	}
+	*l = levelValue(text)
+	return nil
+}
+
+// String implements [pflag.Value].
+func (l *levelValue) String() string { return string(*l) }
+
+// Type implements [pflag.Value].
+func (l *levelValue) Type() string { return "string" }
 
 func (c *logConfig) logger() (*slog.Logger, error) {
 	level, err := telemetry.ParseLevel(c.level)

@@ -116,7 +116,7 @@ func (s *Server) serve() (stop func()) {
 	path := Path(s.opts.Dir, s.opts.Role)
 	l, err := listen(path)
 	if err != nil {
-		s.opts.Log.Info("no socket for administrators", "socket", path, "err", err)
+		s.opts.Log.Warn("no socket for administrators: heddle status, reload, log-level and support do not reach this role", "socket", path, "err", err)
 		return nil
 	}
 	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute}

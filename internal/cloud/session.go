@@ -117,6 +117,7 @@ func (h refusalHint) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (c Config) settings() (auth gophercloud.AuthOptions, endpoint gophercloud.EndpointOpts, transport *http.Transport, err error) {
 	var opts []clouds.ParseOption
+	file := c.File
 	switch {
 	case c.File != "":
 		opts = append(opts, clouds.WithLocations(c.File), clouds.WithCloudName("heddle"))
@@ -128,14 +129,20 @@ func (c Config) settings() (auth gophercloud.AuthOptions, endpoint gophercloud.E
 		}
 		opts = append(opts, clouds.WithCloudsYAML(bytes.NewReader(text)), clouds.WithCloudName(environment))
 	default:
-		own := filepath.Join(c.DataDir, "clouds.yaml")
-		if _, err := os.Stat(own); err != nil {
+		file = filepath.Join(c.DataDir, "clouds.yaml")
+		if _, err := os.Stat(file); err != nil {
 			return auth, endpoint, nil, fmt.Errorf("where is the server? set OS_CLOUD, source an openrc, or name the data directory of `heddle serve` with --data (%w)", err)
 		}
-		opts = append(opts, clouds.WithLocations(own), clouds.WithCloudName("heddle"))
+		opts = append(opts, clouds.WithLocations(file), clouds.WithCloudName("heddle"))
 	}
 	transport = http.DefaultTransport.(*http.Transport).Clone()
 	auth, endpoint, transport.TLSClientConfig, err = clouds.Parse(opts...)
+	if errors.Is(err, io.EOF) {
+		err = errors.New("it is empty: put it back from a copy, or source an openrc")
+	}
+	if err != nil && file != "" {
+		err = fmt.Errorf("%s: %w", file, err)
+	}
 	return auth, endpoint, transport, err
 }
 
