@@ -33,7 +33,31 @@ func loadKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	k := &keyPair{certFile: certFile, keyFile: keyFile, log: log, checked: time.Now()}
 	var err error
 	k.cert, k.stamp, err = k.read()
+	if err == nil {
+		if ended := k.ended(k.cert, time.Now()); ended != nil {
+			log.Warn("clients refuse this server", "err", ended)
+		}
+	}
 	return k, err
+}
+
+// ended returns an error if a certificate has ended, or has yet to begin.
+func (k *keyPair) ended(cert *tls.Certificate, now time.Time) error {
+	switch at := cert.Leaf; {
+	case now.After(at.NotAfter):
+		return fmt.Errorf("TLS certificate %s has ended on %s: renew it", k.certFile, at.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(at.NotBefore):
+		return fmt.Errorf("TLS certificate %s begins on %s: is this machine's clock right?", k.certFile, at.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// worse returns an error if a certificate is of no use now, and the one in force is. k.mu is held.
+func (k *keyPair) worse(cert *tls.Certificate, now time.Time) error {
+	if k.ended(k.cert, now) != nil {
+		return nil
+	}
+	return k.ended(cert, now)
 }
 
 // read reads the files.
@@ -64,6 +88,9 @@ func (k *keyPair) changed() (apply func(), err error) {
 	if at == k.stamp {
 		return nil, nil
 	}
+	if err := k.worse(cert, time.Now()); err != nil {
+		return nil, err
+	}
 	return func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -76,6 +103,9 @@ func (k *keyPair) changed() (apply func(), err error) {
 func (k *keyPair) refresh(now time.Time) {
 	k.checked = now
 	cert, at, err := k.read()
+	if err == nil {
+		err = k.worse(cert, now)
+	}
 	switch {
 	case err == nil:
 		k.cert, k.stamp = cert, at

@@ -87,3 +87,40 @@ func TestReloadedCertificate(t *testing.T) {
 		t.Errorf("broken: %v, a change: %v", err, apply != nil)
 	}
 }
+
+// TestEndedCertificate: a certificate that has ended, or has yet to begin, replaces none that is
+// good, and one that is served from the start is named.
+func TestEndedCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	var log strings.Builder
+	load := func() *keyPair {
+		t.Helper()
+		k, err := loadKeyPair(cert, key, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	good := Fingerprint(apitest.SelfSigned(t, cert, key, 1))
+	k := load()
+	for want, end := range map[string]time.Time{" has ended on ": time.Now().Add(-time.Hour), "is this machine's clock right?": time.Now().Add(24 * time.Hour)} {
+		apitest.SelfSignedUntil(t, cert, key, 2, end)
+		if _, err := k.changed(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("put in force on request: %v, want %q", err, want)
+		}
+		if got := Fingerprint(k.current(time.Now().Add(certificateCheck)).Certificate[0]); got != good {
+			t.Errorf("put in force by itself, though it is worse: %q", want)
+		}
+		log.Reset()
+		if load(); !strings.Contains(log.String(), want) {
+			t.Errorf("served from the start: %q, want %q", &log, want)
+		}
+	}
+	ended := load()
+	apitest.SelfSigned(t, cert, key, 3)
+	if apply, err := ended.changed(); err != nil || apply == nil {
+		t.Errorf("a good one after it: %v", err)
+	}
+}

@@ -6,6 +6,7 @@ package cloud
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	if err != nil {
 		return nil, fmt.Errorf("identity service: %w", err)
 	}
-	provider.HTTPClient = http.Client{Transport: refusalHint{transport}}
+	provider.HTTPClient = http.Client{Transport: connectionHint{transport, c.File}}
 	authenticate := openstack.Authenticate
 	if c.TokenDir != "" && other == nil {
 		authenticate = newTokenCache(c.TokenDir, auth).authenticate
@@ -104,13 +105,25 @@ func (s *Session) project() string {
 	return p.ID
 }
 
-// refusalHint adds to the error of a connection that is refused where to look.
-type refusalHint struct{ http.RoundTripper }
+// connectionHint adds to the error of a connection that fails where to look.
+type connectionHint struct {
+	http.RoundTripper
+	file string // that names the server; "": variables may
+}
 
-func (h refusalHint) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements [http.RoundTripper].
+func (h connectionHint) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := h.RoundTripper.RoundTrip(r)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		err = fmt.Errorf("%w: does the server run? on its machine, `systemctl status heddle`; OS_AUTH_URL or OS_CLOUD names another server", err)
+	var wrong x509.CertificateInvalidError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		other := "OS_AUTH_URL or OS_CLOUD names another server"
+		if h.file != "" {
+			other = h.file + " names the server"
+		}
+		err = fmt.Errorf("%w: does the server run? on its machine, `systemctl status heddle`; %s", err, other)
+	case errors.As(err, &wrong) && wrong.Reason == x509.Expired:
+		err = fmt.Errorf("%w: renew the certificate in the server's --tls-cert, which `heddle doctor` there names, or set the clock of this machine", err)
 	}
 	return answer, err
 }

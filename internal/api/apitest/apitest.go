@@ -42,12 +42,18 @@ func Run(t testing.TB, part task.Task) {
 // in DER form.
 func SelfSigned(t testing.TB, certFile, keyFile string, serial int64) []byte {
 	t.Helper()
+	return SelfSignedUntil(t, certFile, keyFile, serial, time.Now().Add(time.Hour))
+}
+
+// SelfSignedUntil is SelfSigned with another end, two hours after the beginning.
+func SelfSignedUntil(t testing.TB, certFile, keyFile string, serial int64, end time.Time) []byte {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+		NotBefore: end.Add(-2 * time.Hour), NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
