@@ -20,6 +20,7 @@ import (
 	"heddle/internal/overlay"
 	"heddle/internal/policy"
 	"heddle/internal/services/plan"
+	"heddle/internal/terminal"
 	"heddle/internal/topology"
 )
 
@@ -173,15 +174,15 @@ func (c *agentConfig) cleanUp(out io.Writer) error {
 	removed := 0
 	for _, what := range before {
 		if !slices.Contains(after, what) {
-			fmt.Fprintln(out, "removed", what)
+			terminal.Fprintln(out, "removed", what)
 			removed++
 		}
 	}
 	if removed == 0 {
-		fmt.Fprintf(out, "nothing of an agent found (%s)\n", strings.Join(roleNames, ", "))
+		terminal.Fprintf(out, "nothing of an agent found (%s)\n", strings.Join(roleNames, ", "))
 	}
 	for _, name := range otherDatapaths(names) {
-		fmt.Fprintf(out, "left programs, maps and flows in %s, of another name than %s: --name %s removes them\n", filepath.Join(pinRoot, name), strings.Join(names, ", "), name)
+		terminal.Fprintf(out, "left programs, maps and flows in %s, of another name than %s: --name %s removes them\n", filepath.Join(pinRoot, name), strings.Join(names, ", "), name)
 	}
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err

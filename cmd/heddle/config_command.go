@@ -108,7 +108,7 @@ func checkConfig(out io.Writer, path string) error {
 	if len(counts) > 0 {
 		said = "well formed; settings by section: " + strings.Join(counts, ", ")
 	}
-	_, err = fmt.Fprintf(out, "%s: %s\n", strings.Join(paths, ", "), said)
+	_, err = terminal.Fprintf(out, "%s: %s\n", strings.Join(paths, ", "), said)
 	return err
 }
 
@@ -221,7 +221,7 @@ func showConfig(out io.Writer, name, path string, lookup func(string) (string, b
 		if telemetry.Secret(key) && from != "default" {
 			text = telemetry.StruckOut
 		}
-		if _, err := fmt.Fprintf(table, "%s\t%s\t%s\n", key, text, from); err != nil {
+		if _, err := terminal.Fprintf(table, "%s\t%s\t%s\n", key, text, from); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -40,6 +42,32 @@ func TestConfigCheck(t *testing.T) {
 	for _, text := range []string{"serve: [", "serve: 5\n", "serve:\n  data: /a\n  data: /b\n"} {
 		if err := checkConfig(&out, write(t, text)); err == nil {
 			t.Errorf("took %q", text)
+		}
+	}
+}
+
+// TestConfigHostileNames: names of drop-ins are printed escaped, on one line.
+func TestConfigHostileNames(t *testing.T) {
+	t.Parallel()
+	const hostile, visible = "a\x1b]0;pwned\a\nFORGED.yaml", `a\x1b]0;pwned\a\nFORGED.yaml`
+	path := write(t, "serve:\n  data: /srv/heddle\n")
+	dir := filepath.Join(filepath.Dir(path), dropInDir)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, hostile), "serve:\n  underlay-mtu: 9000\n")
+	var out bytes.Buffer
+	if err := checkConfig(&out, path); err != nil || !strings.Contains(out.String(), visible) || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("check: %v: %q", err, &out)
+	}
+	out.Reset()
+	if err := showConfig(&out, "serve", path, func(string) (string, bool) { return "", false }, false); err != nil || !strings.Contains(out.String(), visible) || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("show: %v: %q", err, &out)
+	}
+	for _, text := range []string{"serve:\n  datta: /x\n", "serve: [", "serve: {}\n---\n"} {
+		writeFile(t, filepath.Join(dir, hostile), text)
+		if err := checkConfig(&out, path); err == nil || !strings.Contains(err.Error(), visible) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

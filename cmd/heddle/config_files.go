@@ -23,6 +23,7 @@ import (
 	"heddle/internal/cli"
 	"heddle/internal/command"
 	"heddle/internal/sourceline"
+	"heddle/internal/terminal"
 )
 
 // dropInDir is the directory of drop-ins, beside the configuration file.
@@ -36,7 +37,7 @@ type configuration struct {
 }
 
 type configFile struct {
-	path string
+	path string // as it is safe to print
 	text []byte
 }
 
@@ -96,6 +97,7 @@ func (c *configuration) read(path string, top *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
+	path = terminal.Escape(path)
 	var all map[string]any
 	if err := yaml.UnmarshalStrict(text, &all); err != nil {
 		return fmt.Errorf("%s: want sections named after commands, with settings below them: %w", path, err)

@@ -154,12 +154,12 @@ const mostInvalid = 3
 
 // print prints the tables that differ, and what that means.
 func (r drillReport) print(w io.Writer) error {
-	fmt.Fprintf(w, "restored %s of %s, at revision %d: a server would start with %d records\n", r.File, r.Written.Format(time.DateTime+" MST"), r.Revision, r.Records)
+	terminal.Fprintf(w, "restored %s of %s, at revision %d: a server would start with %d records\n", r.File, r.Written.Format(time.DateTime+" MST"), r.Revision, r.Records)
 	if len(r.Ignored) > 0 {
-		fmt.Fprintf(w, "it would ignore %d records of hosts' own, which they write anew, such as: %s\n", len(r.Ignored), terminal.Escape(r.Ignored[0]))
+		terminal.Fprintf(w, "it would ignore %d records of hosts' own, which they write anew, such as: %s\n", len(r.Ignored), r.Ignored[0])
 	}
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "TABLE\tSAME\tCHANGED\tONLY IN THE BACKUP\tONLY IN THE STORE\tSUCH AS")
+	terminal.Fprintf(table, "TABLE\tSAME\tCHANGED\tONLY IN THE BACKUP\tONLY IN THE STORE\tSUCH AS\n")
 	same, topology := 0, 0
 	for _, t := range r.Tables {
 		same += t.Same
@@ -170,12 +170,12 @@ func (r drillReport) print(w io.Writer) error {
 		if strings.HasPrefix(t.Prefix, schema.TopologyPrefix) {
 			topology += differs
 		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\n", t.Prefix, t.Same, t.Changed, t.OnlyBackup, t.OnlyStore,
-			terminal.Escape(strings.TrimPrefix(t.Examples[0], t.Prefix)))
+		terminal.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\n", t.Prefix, t.Same, t.Changed, t.OnlyBackup, t.OnlyStore,
+			strings.TrimPrefix(t.Examples[0], t.Prefix))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%d keys are the same; of the topology, which decides what reaches what, %d differ\n", same, topology)
+	terminal.Fprintf(w, "%d keys are the same; of the topology, which decides what reaches what, %d differ\n", same, topology)
 	return nil
 }

@@ -226,7 +226,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "heddle version %s\n", version)
+			_, err := terminal.Fprintf(cmd.OutOrStdout(), "heddle version %s\n", version)
 			return err
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/store/backend"
+	"heddle/internal/terminal"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/xapi"
 )
@@ -59,7 +60,7 @@ func (c *xapiConfig) accountCommand() *cobra.Command {
 		}
 		w := tabwriter.NewWriter(account.OutOrStdout(), 0, 4, 2, ' ', 0)
 		for _, one := range all {
-			fmt.Fprintf(w, "%s\t%s\n", one.Name, one.Role)
+			terminal.Fprintf(w, "%s\t%s\n", one.Name, one.Role)
 		}
 		return w.Flush()
 	})

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 
 	"heddle/internal/task"
+	"heddle/internal/terminal"
 	"heddle/internal/xen/xapi"
 )
 
@@ -26,7 +26,7 @@ func (c *xapiConfig) runSimulation(ctx context.Context, out io.Writer) error {
 	}
 	parts := []task.Task{simulation, newStep("where the pools are", func(context.Context) error {
 		for _, p := range simulation.Pools() {
-			if _, err := fmt.Fprintln(out, p.Name, p.URL); err != nil {
+			if _, err := terminal.Fprintln(out, p.Name, p.URL); err != nil {
 				return err
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"heddle/internal/cli"
 	"heddle/internal/command"
 	"heddle/internal/store/backend"
+	"heddle/internal/terminal"
 	"heddle/internal/xen/xe"
 )
 
@@ -54,8 +54,8 @@ func passwordPrompt() func(context.Context) (string, error) {
 		return nil
 	}
 	return func(ctx context.Context) (string, error) {
-		fmt.Fprint(os.Stderr, "Password: ")
-		defer fmt.Fprintln(os.Stderr)
+		terminal.Fprintf(os.Stderr, "Password: ")
+		defer terminal.Fprintln(os.Stderr)
 		hidden := *shown
 		hidden.Lflag &^= unix.ECHO
 		if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {

@@ -76,7 +76,7 @@ var authorityRoles = map[string]string{"signs": "signs", "next": "trusted, will 
 
 // printAuthority prints what to do and to wait for first.
 func printAuthority(w io.Writer, v operator.Authorities) error {
-	say := func(format string, args ...any) { fmt.Fprintln(w, terminal.Escape(fmt.Sprintf(format, args...))) }
+	say := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
 	for _, p := range v.Problems {
 		say("WRONG    %s", p)
 	}
@@ -92,7 +92,7 @@ func printAuthority(w io.Writer, v operator.Authorities) error {
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "\nCERTIFICATE OF\tNAME\tSTATE\tUNTIL\tSIGNED BY")
+	terminal.Fprintf(table, "\nCERTIFICATE OF\tNAME\tSTATE\tUNTIL\tSIGNED BY\n")
 	for _, c := range v.Certificates {
 		state, end, by := "down", "", names[c.SignedBy]
 		switch {
@@ -110,7 +110,7 @@ func printAuthority(w io.Writer, v operator.Authorities) error {
 		case by == "":
 			by = "not recorded"
 		}
-		fmt.Fprintln(table, terminal.Escape(c.Kind)+"\t"+terminal.Escape(c.Name)+"\t"+state+"\t"+end+"\t"+terminal.Escape(by))
+		terminal.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Kind, c.Name, state, end, by)
 	}
 	return table.Flush()
 }

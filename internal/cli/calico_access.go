@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/store/backend"
+	"heddle/internal/terminal"
 )
 
 // calicoRoot is the prefix of all keys of the data model.
@@ -63,7 +63,7 @@ func writeCredentials(w io.Writer, dir string, c backend.Credentials) error {
 		if err := os.WriteFile(path, f.content, 0o600); err != nil {
 			return err
 		}
-		fmt.Fprintln(w, path)
+		terminal.Fprintln(w, path)
 	}
 	return nil
 }

@@ -175,7 +175,7 @@ func printApplied(w io.Writer, format string, results []outcome) error {
 		return command.PrintJSON(w, results)
 	}
 	for _, o := range results {
-		if _, err := fmt.Fprintln(w, terminal.Escape(strings.TrimSpace(string(o.Kind)+" "+o.Name)), o.Action); err != nil {
+		if _, err := terminal.Fprintln(w, strings.TrimSpace(string(o.Kind)+" "+o.Name), o.Action); err != nil {
 			return err
 		}
 	}

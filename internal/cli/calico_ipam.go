@@ -108,7 +108,7 @@ func printAddresses(w io.Writer, format string, all []netip.Addr) error {
 		return command.PrintJSON(w, map[string]any{"addresses": all})
 	}
 	for _, a := range all {
-		if _, err := fmt.Fprintln(w, a); err != nil {
+		if _, err := terminal.Fprintln(w, a); err != nil {
 			return err
 		}
 	}
@@ -291,7 +291,7 @@ func showUsage(ctx context.Context, w io.Writer, format string, i *ipam.IPAM, wi
 	if err := command.PrintTable(w, format, nil, []string{"POOL", "USABLE", "ADDRESSES", "BLOCKS", "ASSIGNED"}, poolRows); err != nil || !withBlocks {
 		return err
 	}
-	fmt.Fprintln(w)
+	terminal.Fprintln(w)
 	return command.PrintTable(w, format, nil, []string{"BLOCK", "HOST", "POOL", "ASSIGNED", "FAULT"}, blockRows)
 }
 
@@ -336,10 +336,10 @@ func printProblems(w io.Writer, format string, problems []ipam.Problem) error {
 			return err
 		}
 	case len(problems) == 0:
-		fmt.Fprintln(w, "nothing is wrong")
+		terminal.Fprintln(w, "nothing is wrong")
 	default:
 		for _, p := range problems {
-			fmt.Fprintln(w, terminal.Escape(p.String()))
+			terminal.Fprintln(w, p)
 		}
 	}
 	if harmful > 0 {
@@ -389,7 +389,7 @@ func printConfig(w io.Writer, format string, c calico.IPAMConfig) error {
 	if format == "json" {
 		return command.PrintJSON(w, map[string]bool{"strict_affinity": c.StrictAffinity, "auto_allocate_blocks": c.AutoAllocateBlocks})
 	}
-	_, err := fmt.Fprintf(w, "strict-affinity %v\nauto-allocate-blocks %v\n", c.StrictAffinity, c.AutoAllocateBlocks)
+	_, err := terminal.Fprintf(w, "strict-affinity %v\nauto-allocate-blocks %v\n", c.StrictAffinity, c.AutoAllocateBlocks)
 	return err
 }
 
@@ -416,7 +416,7 @@ func ipamClaimCommand() *cobra.Command {
 			if *format == "json" {
 				err = command.PrintJSON(cmd.OutOrStdout(), map[string]any{"claimed": nonNil(claimed), "failed": nonNil(failed)})
 			} else {
-				fmt.Fprintf(cmd.OutOrStdout(), "%d blocks claimed\n", len(claimed))
+				terminal.Fprintf(cmd.OutOrStdout(), "%d blocks claimed\n", len(claimed))
 			}
 			if err == nil && len(failed) > 0 {
 				err = fmt.Errorf("blocks of other hosts: %s", joined(failed))

@@ -105,6 +105,6 @@ func deleteLegacy(ctx context.Context, c *client.Client, targets []manifest, mis
 
 func printFaults(w io.Writer, faults []legacy.Fault) {
 	for _, f := range faults {
-		fmt.Fprintf(w, "heddle: %s: left as it is\n", terminal.Escape(f.Error()))
+		terminal.Fprintf(w, "heddle: %s: left as it is\n", f)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"heddle/calico/client"
 	"heddle/calico/legacy"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 // calicoMigrateCommand copies the legacy tree into the v1 tree.
@@ -95,7 +96,7 @@ func progress(w io.Writer, what string) func(n, all int) {
 	last := 0
 	return func(n, all int) {
 		if n-last >= 1000 || n == all && all >= 1000 {
-			fmt.Fprintf(w, "%s %d of %d objects\n", what, n, all)
+			terminal.Fprintf(w, "%s %d of %d objects\n", what, n, all)
 			last = n
 		}
 	}
@@ -134,7 +135,7 @@ func (m migration) print(w io.Writer, format string) error {
 		return command.PrintJSON(w, m)
 	}
 	if len(m.Steps) == 0 {
-		_, err := fmt.Fprintln(w, "there is no legacy tree")
+		_, err := terminal.Fprintln(w, "there is no legacy tree")
 		return err
 	}
 	counts := map[legacy.Outcome]int{}
@@ -161,6 +162,6 @@ func (m migration) print(w io.Writer, format string) error {
 	case m.Removed:
 		line += "; the legacy tree is removed"
 	}
-	_, err := fmt.Fprintln(w, line)
+	_, err := terminal.Fprintln(w, line)
 	return err
 }

@@ -15,6 +15,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 func checkFormat(format string) error {
@@ -42,10 +43,10 @@ func printFound(w io.Writer, format string, kinds []calicoKind, all []objectView
 	for i, k := range kinds {
 		some := slices.DeleteFunc(slices.Clone(all), func(f objectView) bool { return f.kind.kind != k.kind })
 		if i > 0 {
-			fmt.Fprintln(w)
+			terminal.Fprintln(w)
 		}
 		if len(kinds) > 1 {
-			fmt.Fprintf(w, "%s\n", k.kind)
+			terminal.Fprintf(w, "%s\n", k.kind)
 		}
 		if err := k.printTable(w, some, format == "wide"); err != nil {
 			return err

@@ -2,13 +2,13 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 // calicoReadyCommand prints, opens and closes the gate of Calico's data.
@@ -54,11 +54,11 @@ func printReady(cmd *cobra.Command, e client.Entry, asJSON bool) error {
 	case asJSON:
 		err = command.PrintJSON(out, map[string]any{"ready": ready, "stored": string(e.Raw)})
 	case e.Revision == 0:
-		_, err = fmt.Fprintln(out, "false: nothing is stored; open the gate with heddle calico ready true")
+		_, err = terminal.Fprintln(out, "false: nothing is stored; open the gate with heddle calico ready true")
 	case ready:
-		_, err = fmt.Fprintln(out, "true")
+		_, err = terminal.Fprintln(out, "true")
 	default:
-		_, err = fmt.Fprintf(out, "false: %q is stored; open the gate with heddle calico ready true\n", e.Raw)
+		_, err = terminal.Fprintf(out, "false: %q is stored; open the gate with heddle calico ready true\n", e.Raw)
 	}
 	if err == nil && !ready {
 		return &command.Exit{Code: 1} // the output has the reason

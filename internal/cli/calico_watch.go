@@ -155,6 +155,6 @@ func (w watcher) print(event string, e client.Entry) error {
 	} else if doc.Spec != nil {
 		line += " " + compact(doc.Spec)
 	}
-	_, err = fmt.Fprintln(w.out, terminal.Escape(line))
+	_, err = terminal.Fprintln(w.out, line)
 	return err
 }

@@ -52,7 +52,7 @@ removed by the next one, some minutes later, or at once with --cleanup. It takes
 		}
 		if cleanUp {
 			removed, _, err := connectivity.CleanUp(cmd.Context(), s, time.Now().Add(time.Hour))
-			fmt.Fprintf(cmd.OutOrStdout(), "removed %d tests\n", removed)
+			terminal.Fprintf(cmd.OutOrStdout(), "removed %d tests\n", removed)
 			return err
 		}
 		return testConnectivity(cmd, s, names, *format)
@@ -150,7 +150,7 @@ func namedHosts(all []connectivity.Host, names []string) ([]connectivity.Host, e
 
 // note tells people what is no result.
 func note(cmd *cobra.Command, text string, args ...any) {
-	fmt.Fprintf(cmd.ErrOrStderr(), "note: "+text+"\n", args...)
+	terminal.Fprintf(cmd.ErrOrStderr(), "note: "+text+"\n", args...)
 }
 
 func printLegs(cmd *cobra.Command, format string, legs []connectivity.Leg) error {

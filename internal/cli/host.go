@@ -12,6 +12,7 @@ import (
 	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 // hostCommand lists, joins and removes hosts.
@@ -79,7 +80,7 @@ func hostTokenCommand(cloud *cloud.Config) *cobra.Command {
 		if err := callOperator(cmd, cloud, http.MethodPost, "/v1/join-tokens", body, &answer); err != nil {
 			return err
 		}
-		fmt.Fprintln(cmd.OutOrStdout(), answer.Token)
+		terminal.Fprintln(cmd.OutOrStdout(), answer.Token)
 		return nil
 	}
 	return cmd

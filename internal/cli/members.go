@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"net/url"
 
@@ -12,6 +11,7 @@ import (
 	"heddle/internal/cloud"
 	"heddle/internal/command"
 	"heddle/internal/store/backend"
+	"heddle/internal/terminal"
 )
 
 // clusterCommand manages the servers of a cluster of embedded stores.
@@ -69,7 +69,7 @@ func clusterTokenCommand(cloud *cloud.Config) *cobra.Command {
 			if err := callOperator(cmd, cloud, http.MethodPost, "/v1/cluster/tokens", body, &answer); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), answer.Token)
+			_, err := terminal.Fprintln(cmd.OutOrStdout(), answer.Token)
 			return err
 		},
 	}
@@ -88,7 +88,7 @@ func clusterRemoveCommand(cloud *cloud.Config) *cobra.Command {
 			if err := callOperator(cmd, cloud, http.MethodDelete, "/v1/cluster/members/"+url.PathEscape(args[0]), nil, &removed); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "removed server %s at %s\n", cmp.Or(removed.Name, "without a name"), removed.PeerURL)
+			_, err := terminal.Fprintf(cmd.OutOrStdout(), "removed server %s at %s\n", cmp.Or(removed.Name, "without a name"), removed.PeerURL)
 			return err
 		},
 	}
@@ -106,7 +106,7 @@ cluster whose majority is lost for good: what only the lost servers had is lost.
 			if err := backend.ResetCluster(cmd.Context(), data, nil); err != nil {
 				return stopFirst(err)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the store in %s is a cluster of its own; start heddle serve, and let others join anew\n", data)
+			_, err := terminal.Fprintf(cmd.OutOrStdout(), "the store in %s is a cluster of its own; start heddle serve, and let others join anew\n", data)
 			return err
 		},
 	}

@@ -141,7 +141,7 @@ func printPlugged(w io.Writer, format string, r *plug.Result) error {
 	}
 	for _, row := range rows {
 		if row[1] != "" {
-			fmt.Fprintf(w, "%-9s  %s\n", row[0], terminal.Escape(row[1]))
+			terminal.Fprintf(w, "%-9s  %s\n", row[0], row[1])
 		}
 	}
 	return nil
@@ -175,7 +175,7 @@ func unplugCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "port %s is unplugged\n", id)
+		terminal.Fprintf(cmd.OutOrStdout(), "port %s is unplugged\n", id)
 		return nil
 	}
 	return cmd

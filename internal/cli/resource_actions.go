@@ -45,7 +45,7 @@ func (a action) command(login *cloud.Config) *cobra.Command {
 		}
 		notice, err := a.do(cmd.Context(), api, ids, attributes)
 		if err == nil && notice != "" {
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), notice)
+			_, err = terminal.Fprintln(cmd.OutOrStdout(), notice)
 		}
 		return err
 	}

@@ -95,7 +95,7 @@ func (r resource) printNames(w io.Writer, all []cloud.Object) error {
 		if name == "" {
 			name = o.ID()
 		}
-		if _, err := fmt.Fprintln(w, terminal.Escape(name)); err != nil {
+		if _, err := terminal.Fprintln(w, name); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"heddle/internal/admin"
 	"heddle/internal/command"
 	"heddle/internal/telemetry"
+	"heddle/internal/terminal"
 )
 
 // roleNames are the roles that have sockets.
@@ -164,7 +165,7 @@ func printReloaded(w io.Writer, role string, done admin.Reloaded) {
 	if len(done.Restart) > 0 {
 		applied = "needs a restart for " + strings.Join(done.Restart, ", ") + "; " + applied
 	}
-	fmt.Fprintf(w, "%s: %s\n", role, applied)
+	terminal.Fprintf(w, "%s: %s\n", role, applied)
 }
 
 func logLevelCommand() *cobra.Command {
@@ -248,7 +249,7 @@ func changeLevels(cmd *cobra.Command, clients []*admin.Client, change *admin.Log
 }
 
 func printLevels(w io.Writer, role string, l admin.LogLevels) {
-	fmt.Fprintf(w, "%s: %s as configured; parts: %s\n", role, levelName(l.Level.String()), strings.Join(l.Parts, ", "))
+	terminal.Fprintf(w, "%s: %s as configured; parts: %s\n", role, levelName(l.Level.String()), strings.Join(l.Parts, ", "))
 	for _, o := range l.Overrides {
 		of, until := o.Part, "until it ends"
 		if of == "" {
@@ -257,7 +258,7 @@ func printLevels(w io.Writer, role string, l admin.LogLevels) {
 		if !o.Until.IsZero() {
 			until = "until " + o.Until.Local().Format(time.TimeOnly)
 		}
-		fmt.Fprintf(w, "%s: %s of %s, %s\n", role, levelName(o.Level.String()), of, until)
+		terminal.Fprintf(w, "%s: %s of %s, %s\n", role, levelName(o.Level.String()), of, until)
 	}
 }
 

@@ -147,7 +147,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // printStatus prints the problems first.
 func printStatus(w io.Writer, v statusView) error {
-	say := func(format string, args ...any) { fmt.Fprintln(w, terminal.Escape(fmt.Sprintf(format, args...))) }
+	say := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
 	for _, p := range v.Problems {
 		say("WRONG  %s", p.What)
 		say("       to do: %s", p.Fix)
@@ -207,7 +207,7 @@ func printStatusHosts(w io.Writer, hosts []statusHost) error {
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "\nHOST\tSTATE\tVERSION\tPORTS\tTUNNELS\tCLOCK\tCERTIFICATE\tTABLES")
+	terminal.Fprintf(table, "\nHOST\tSTATE\tVERSION\tPORTS\tTUNNELS\tCLOCK\tCERTIFICATE\tTABLES\n")
 	for _, h := range hosts {
 		state := "down"
 		if h.Alive {
@@ -223,7 +223,7 @@ func printStatusHosts(w io.Writer, hosts []statusHost) error {
 				certificate = h.CertificateEnd.Format(time.DateOnly)
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", terminal.Escape(h.Name), state, terminal.Escape(h.Version), h.Ports, tunnels, clock, certificate, terminal.Escape(tables))
+		terminal.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", h.Name, state, h.Version, h.Ports, tunnels, clock, certificate, tables)
 	}
 	return table.Flush()
 }

@@ -30,14 +30,14 @@ func showTraffic(cmd *cobra.Command, cloud *cloud.Config, host, format string) e
 
 func printTraffic(w io.Writer, v operator.Traffic) error {
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "TUNNEL\tADDRESS\tFROM THERE\tPACKETS\tBYTES\tTO THERE\tPACKETS\tBYTES")
+	terminal.Fprintf(table, "TUNNEL\tADDRESS\tFROM THERE\tPACKETS\tBYTES\tTO THERE\tPACKETS\tBYTES\n")
 	for _, t := range v.Tunnels {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\n", terminal.Escape(t.Name), t.Address,
+		terminal.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%d\n", t.Name, t.Address,
 			condition(t.In), t.In.Packets, t.In.Bytes, condition(t.Out), t.Out.Packets, t.Out.Bytes)
 	}
-	fmt.Fprintln(table, "\nNETWORK\tID\tPACKETS SENT\tBYTES SENT")
+	terminal.Fprintf(table, "\nNETWORK\tID\tPACKETS SENT\tBYTES SENT\n")
 	for _, n := range v.Networks {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\n", terminal.Escape(n.Name), terminal.Escape(n.ID), n.Packets, n.Bytes)
+		terminal.Fprintf(table, "%s\t%s\t%d\t%d\n", n.Name, n.ID, n.Packets, n.Bytes)
 	}
 	return table.Flush()
 }
@@ -47,5 +47,5 @@ func condition(d flow.TunnelDirection) string {
 	if d.State == flow.TunnelAlive && d.Lost > 0 {
 		return fmt.Sprintf("%s, %d of 32 lost", d.State, d.Lost)
 	}
-	return terminal.Escape(string(d.State))
+	return string(d.State)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/store/backend"
+	"heddle/internal/terminal"
 )
 
 // backupCommand copies the embedded store into a file.
@@ -40,7 +41,7 @@ with the store's. A cluster of its own is backed up with etcdctl snapshot save.`
 			verified = func(ctx context.Context, file string, before int64) error {
 				v, err := st.CompareBackup(ctx, file, before, nil)
 				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "restored for a trial at revision %d: %d keys in %d tables, as in the store\n", v.Revision, v.Keys(), len(v.Tables))
+					terminal.Fprintf(cmd.OutOrStdout(), "restored for a trial at revision %d: %d keys in %d tables, as in the store\n", v.Revision, v.Keys(), len(v.Tables))
 				}
 				return err
 			}
@@ -49,7 +50,7 @@ with the store's. A cluster of its own is backed up with etcdctl snapshot save.`
 		if err != nil {
 			return fmt.Errorf("backup %s: %w", args[0], err)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d bytes in %s; restore with: heddle restore %s --data NEW-DIRECTORY\n", n, args[0], args[0])
+		terminal.Fprintf(cmd.OutOrStdout(), "%d bytes in %s; restore with: heddle restore %s --data NEW-DIRECTORY\n", n, args[0], args[0])
 		if err := backend.NoteBackup(data, verify); err != nil {
 			return fmt.Errorf("backup %s is made, but its time cannot be noted for the metrics: %w", args[0], err)
 		}
@@ -111,7 +112,7 @@ again, and prints what each table has.`,
 		if err := backend.Restore(cmd.Context(), args[0], data, nil); err != nil {
 			return stopFirst(err)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "restored; start the server with: heddle serve --data %s\n", data)
+		terminal.Fprintf(cmd.OutOrStdout(), "restored; start the server with: heddle serve --data %s\n", data)
 		return nil
 	}
 	return cmd
@@ -123,12 +124,15 @@ func printTrial(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	for _, t := range v.Tables {
-		fmt.Fprintf(out, "%8d  %s\n", t.Keys, t.Prefix)
-	}
-	fmt.Fprintf(out, "restored for a trial at revision %d: %d keys in %d tables\n", v.Revision, v.Keys(), len(v.Tables))
+	printTables(cmd.OutOrStdout(), v)
 	return nil
+}
+
+func printTables(out io.Writer, v backend.Verified) {
+	for _, t := range v.Tables {
+		terminal.Fprintf(out, "%8d  %s\n", t.Keys, t.Prefix)
+	}
+	terminal.Fprintf(out, "restored for a trial at revision %d: %d keys in %d tables\n", v.Revision, v.Keys(), len(v.Tables))
 }
 
 // moveCommand copies the embedded store into an etcd cluster.
@@ -160,7 +164,7 @@ its data and is marked as moved: heddle serve and heddle backup refuse it from t
 		if err := moveStore(cmd.Context(), data, to, cmd.ErrOrStderr()); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "copied and compared; start the server with: heddle serve --etcd-endpoints %s\n", strings.Join(to.Endpoints, ","))
+		terminal.Fprintf(cmd.OutOrStdout(), "copied and compared; start the server with: heddle serve --etcd-endpoints %s\n", strings.Join(to.Endpoints, ","))
 		return nil
 	}
 	return cmd
@@ -186,7 +190,7 @@ func moveStore(ctx context.Context, data string, to backend.Cluster, progress io
 		return err
 	}
 	defer cluster.Close()
-	if err := backend.Copy(ctx, from, cluster, func(done, all int) { fmt.Fprintf(progress, "%d of %d keys\n", done, all) }); err != nil {
+	if err := backend.Copy(ctx, from, cluster, func(done, all int) { terminal.Fprintf(progress, "%d of %d keys\n", done, all) }); err != nil {
 		return err
 	}
 	return from.MarkMoved(ctx, to.Endpoints, time.Now())
@@ -206,7 +210,7 @@ func undoMove(ctx context.Context, data string, out io.Writer) error {
 	case moved == nil:
 		return fmt.Errorf("the store in %s was not moved", data)
 	}
-	fmt.Fprintf(out, "the store in %s is the current one again; start the server without --etcd-endpoints\n"+
+	terminal.Fprintf(out, "the store in %s is the current one again; start the server without --etcd-endpoints\n"+
 		"what servers have written to the cluster at %s since %s is not in it: if any has run there, keep the cluster's data with etcdctl snapshot save and heddle restore instead\n",
 		data, strings.Join(moved.Endpoints, ","), moved.At.Format(time.RFC3339))
 	return nil

@@ -12,6 +12,7 @@ import (
 	"heddle/internal/command"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
+	"heddle/internal/terminal"
 )
 
 // storeCommand shows the tables and the last changes of the store, and administers its space.
@@ -72,7 +73,7 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 				return err
 			}
 			for _, m := range space {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s; %s\n", c.done, m)
+				terminal.Fprintf(cmd.OutOrStdout(), "%s; %s\n", c.done, m)
 			}
 			return nil
 		}})

@@ -18,6 +18,7 @@ import (
 	"heddle/internal/admin"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 const (
@@ -94,10 +95,10 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 		}
 		for _, f := range m.Files {
 			if f.Error != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "not collected: %s: %s\n", f.Name, f.Error)
+				terminal.Fprintf(cmd.ErrOrStderr(), "not collected: %s: %s\n", f.Name, f.Error)
 			}
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files; look through it before you hand it on\n", out, len(m.Files))
+		_, err = terminal.Fprintf(cmd.OutOrStdout(), "%s: %d files; look through it before you hand it on\n", out, len(m.Files))
 		return err
 	}
 	return cmd

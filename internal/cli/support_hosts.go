@@ -64,10 +64,10 @@ func gatherBundles(cmd *cobra.Command, login *cloud.Config, names []string, g ga
 	for i, h := range hosts {
 		if errs[i] != nil {
 			failed++
-			fmt.Fprintf(cmd.ErrOrStderr(), "host %s: no bundle: %v\n", terminal.Escape(h.Name), errs[i])
+			terminal.Fprintf(cmd.ErrOrStderr(), "host %s: no bundle: %v\n", h.Name, errs[i])
 			continue
 		}
-		fmt.Fprintln(cmd.OutOrStdout(), files[i])
+		terminal.Fprintln(cmd.OutOrStdout(), files[i])
 	}
 	if failed > 0 {
 		return &command.Exit{Code: 1, Text: fmt.Sprintf("%d of %d hosts have given no bundle", failed, len(hosts))}

@@ -2,7 +2,12 @@ package cli
 
 import (
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +18,7 @@ import (
 	"heddle/calico/ipam"
 	"heddle/calico/legacy"
 	"heddle/internal/api/operator"
+	"heddle/internal/store/backend"
 	"heddle/internal/topology/flow"
 )
 
@@ -59,6 +65,19 @@ func TestHostileNames(t *testing.T) {
 			printFaults(w, []legacy.Fault{{Key: workload, Err: errors.New(hostile)}})
 			return nil
 		}, 1},
+		"upgrade plan": {func(w io.Writer) error {
+			_, err := io.WriteString(w, upgradePlan(&operator.Formats{Members: []operator.Reader{{Role: "agent", Name: hostile, Version: hostile}, {Role: hostile, Name: hostile, Version: hostile}}}, "v2", 1))
+			return err
+		}, 6},
+		"status --host": {func(w io.Writer) error {
+			return printTraffic(w, operator.Traffic{
+				Tunnels:  []flow.TunnelReport{{Name: hostile, Address: netip.MustParseAddr("fe80::1").WithZone(hostile), In: flow.TunnelDirection{State: hostile}}},
+				Networks: []operator.NetworkTraffic{{Name: hostile, NetworkReport: flow.NetworkReport{ID: hostile}}}})
+		}, 5},
+		"restore --trial": {func(w io.Writer) error {
+			printTables(w, backend.Verified{Tables: []backend.Table{{Prefix: hostile}}})
+			return nil
+		}, 2},
 		"calico apply": {func(w io.Writer) error {
 			return printApplied(w, "text", []outcome{{Kind: calico.KindPolicy, Name: hostile, Action: actionCreated}})
 		}, 1},
@@ -83,4 +102,42 @@ func TestHostileNames(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCommandsPrintEscaped requires commands to print by package terminal or command.PrintTable, so
+// that none forgets to escape.
+func TestCommandsPrintEscaped(t *testing.T) {
+	t.Parallel()
+	exempt := map[string]string{
+		"manual.go": "writes a manual page, of texts of this program alone",
+		"main.go":   "prints errors, whose lines stay, by terminal.EscapeLines",
+	}
+	for _, dir := range []string{".", "../../cmd/heddle"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", dir, len(files), err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") || exempt[filepath.Base(file)] != "" {
+				continue
+			}
+			positions := token.NewFileSet()
+			parsed, err := parser.ParseFile(positions, file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok && isRawPrint(s) {
+					t.Errorf("%s: fmt.%s prints what a terminal obeys as it is: use terminal.Fprintf or Fprintln, or command.PrintTable", positions.Position(s.Pos()), s.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// isRawPrint reports whether a selector is a function of fmt that prints to a writer.
+func isRawPrint(s *ast.SelectorExpr) bool {
+	pkg, ok := s.X.(*ast.Ident)
+	return ok && pkg.Name == "fmt" && (strings.HasPrefix(s.Sel.Name, "Fprint") || strings.HasPrefix(s.Sel.Name, "Print"))
 }

@@ -90,7 +90,7 @@ func parseFrame(text string) ([]byte, error) {
 
 // printTrace prints an answer with names beside the ids.
 func printTrace(w io.Writer, a *flow.TraceAnswer) {
-	line := func(words ...string) { fmt.Fprintln(w, terminal.Escape(strings.Join(words, ""))) }
+	line := func(words ...string) { terminal.Fprintln(w, strings.Join(words, "")) }
 	for _, s := range a.Walk {
 		step := "  " + named(a, s.Device)
 		if s.Chain != "" {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"heddle/internal/api/operator"
 	"heddle/internal/cloud"
 	"heddle/internal/command"
+	"heddle/internal/terminal"
 )
 
 // upgradeCommand shows who knows which format of the store, and raises it.
@@ -38,7 +40,7 @@ func upgradePlanCommand(cloud *cloud.Config) *cobra.Command {
 		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/upgrade", nil, &v); err != nil {
 			return err
 		}
-		_, err := fmt.Fprint(cmd.OutOrStdout(), upgradePlan(&v, cmd.Root().Version, *atOnce))
+		_, err := io.WriteString(cmd.OutOrStdout(), upgradePlan(&v, cmd.Root().Version, *atOnce))
 		return err
 	}
 	return cmd
@@ -57,7 +59,7 @@ func upgradePlan(v *operator.Formats, to string, atOnce int) string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "to %s, over a store in format %d\n", to, v.Written)
+	terminal.Fprintf(&b, "to %s, over a store in format %d\n", to, v.Written)
 	if len(servers)+len(agents) == 0 {
 		b.WriteString("all live servers and agents have it: heddle upgrade commit\n")
 		return b.String()
@@ -65,7 +67,7 @@ func upgradePlan(v *operator.Formats, to string, atOnce int) string {
 	steps := 0
 	step := func(format string, args ...any) {
 		steps++
-		fmt.Fprintf(&b, "%d. %s\n", steps, fmt.Sprintf(format, args...))
+		terminal.Fprintf(&b, "%d. %s\n", steps, fmt.Sprintf(format, args...))
 	}
 	step("back up the store: heddle backup FILE")
 	for _, m := range servers {
@@ -108,13 +110,13 @@ func upgradeStatusCommand(cloud *cloud.Config) *cobra.Command {
 			rows = append(rows, []string{m.Role, m.Name, m.ID, m.Version, fmt.Sprint(m.Reads), fmt.Sprint(m.Writes), state})
 		}
 		if *format == "text" {
-			fmt.Fprintf(cmd.OutOrStdout(), "store: written in format %d, programs must know format %d; newest format of a member: %d\n", v.Written, v.MinReader, v.Newest)
+			terminal.Fprintf(cmd.OutOrStdout(), "store: written in format %d, programs must know format %d; newest format of a member: %d\n", v.Written, v.MinReader, v.Newest)
 		}
 		if err := command.PrintTable(cmd.OutOrStdout(), *format, v, []string{"ROLE", "NAME", "ID", "VERSION", "READS", "WRITES", "STATE"}, rows); err != nil {
 			return err
 		}
 		if *format == "text" && len(v.Silent) > 0 {
-			fmt.Fprintf(cmd.OutOrStdout(), "away, and not waited for by a commit: %s\n", silentNames(v.Silent))
+			terminal.Fprintf(cmd.OutOrStdout(), "away, and not waited for by a commit: %s\n", silentNames(v.Silent))
 		}
 		if behind > 0 {
 			return &command.Exit{Code: 1, Text: fmt.Sprintf("%d of %d do not read format %d: upgrade them before `heddle upgrade commit`", behind, len(v.Members), v.Newest)}
@@ -137,9 +139,9 @@ func upgradeCommitCommand(cloud *cloud.Config) *cobra.Command {
 			if err := callOperator(cmd, cloud, http.MethodPost, "/v1/upgrade/commit", nil, &v); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "store: written in format %d, programs must know format %d\n", v.Written, v.MinReader)
+			terminal.Fprintf(cmd.OutOrStdout(), "store: written in format %d, programs must know format %d\n", v.Written, v.MinReader)
 			if len(v.Silent) > 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "away: %s: upgrade heddle there too, before they start again\n", silentNames(v.Silent))
+				terminal.Fprintf(cmd.OutOrStdout(), "away: %s: upgrade heddle there too, before they start again\n", silentNames(v.Silent))
 			}
 			return nil
 		},
