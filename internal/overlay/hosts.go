@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"heddle/internal/topology"
 )
@@ -23,6 +24,16 @@ type fault struct {
 	args    []any
 }
 
+// String returns the message with its arguments.
+func (f fault) String() string {
+	var b strings.Builder
+	b.WriteString(f.message)
+	for i := 0; i+1 < len(f.args); i += 2 {
+		fmt.Fprintf(&b, ", %v %v", f.args[i], f.args[i+1])
+	}
+	return b.String()
+}
+
 // assignTunnels returns which other host each tunnel address in some zones belongs to.
 //
 // An address that several hosts report stays with the host that had it before, so no host can take
@@ -38,6 +49,11 @@ func assignTunnels(local netip.Addr, zones []string, before map[netip.Addr]strin
 		}
 		for _, t := range h.tunnels {
 			if !slices.Contains(zones, t.ZoneID) {
+				continue
+			}
+			if !takesTunnels(t.IP) {
+				add(h.id+" reports "+t.IP.String(), "ignoring a host's tunnel address, which is no unicast IPv4 address: set --tunnel-ip of its agent, or remove the host",
+					"address", t.IP, "host", h.name, "id", h.id)
 				continue
 			}
 			if t.IP == local {
@@ -56,4 +72,9 @@ func assignTunnels(local netip.Addr, zones []string, before map[netip.Addr]strin
 		}
 	}
 	return owners, faults
+}
+
+// takesTunnels reports whether frames can be tunnelled to the address: it is unicast IPv4.
+func takesTunnels(ip netip.Addr) bool {
+	return ip.Is4() && (ip.IsGlobalUnicast() || ip.IsLinkLocalUnicast())
 }
