@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"heddle/internal/topology/flow"
@@ -24,6 +26,7 @@ func (a *Agent) hostReport(traffic bool) *flow.HostReport {
 			{Name: "translations", Used: translations.Entries, Max: translations.Max},
 		},
 		DeadTunnels: deadTunnels(tunnels),
+		Faults:      a.faults(),
 		Failing:     map[string]string{},
 	}
 	if traffic {
@@ -36,4 +39,15 @@ func (a *Agent) hostReport(traffic bool) *flow.HostReport {
 		r.CertificateEnd = a.opts.CertificateEnd()
 	}
 	return r
+}
+
+// faultsReported bounds the faults in a report on a host.
+const faultsReported = 10
+
+// faults returns the first of what is wrong with other hosts' records.
+func (a *Agent) faults() (all []string) {
+	if records := a.feed.faults.Load(); records != nil {
+		all = slices.Sorted(maps.Values(*records))
+	}
+	return all[:min(len(all), faultsReported)]
 }

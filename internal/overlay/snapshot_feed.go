@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"heddle/internal/spans"
 	"heddle/internal/store/records"
@@ -33,8 +34,9 @@ type feed struct {
 	registrar   *registrar
 	place       *displacement
 	traces      *traces
-	loaded      chan struct{}   // closed when the first snapshot is applied
-	faults      map[string]bool // in the hosts' records, as logged
+	loaded      chan struct{} // closed when the first snapshot is applied
+	// faults has the faults in the hosts' records, as logged, by their keys.
+	faults atomic.Pointer[map[string]string]
 }
 
 // changes holds the parts of an update that are not applied to the world at once.
@@ -367,14 +369,7 @@ func (f *feed) hostsChanged(s *snapshot.Snapshot) {
 	}
 	// Only this function changes the hosts, so it reads them without the lock.
 	hosts, faults := assignTunnels(f.opts.TunnelIP, f.opts.TunnelZones, f.engine.net.hosts, reports)
-	logged := map[string]bool{}
-	for _, x := range faults {
-		if !f.faults[x.key] && !logged[x.key] {
-			f.opts.Log.Warn(x.message, x.args...)
-		}
-		logged[x.key] = true
-	}
-	f.faults = logged
+	f.logFaults(faults)
 	desired, addrs := map[netip.Addr]bool{}, map[string][]netip.Addr{}
 	for ip, host := range hosts {
 		desired[ip] = true
@@ -387,6 +382,20 @@ func (f *feed) hostsChanged(s *snapshot.Snapshot) {
 	f.engine.keys.setHosts(s, addrs)
 	f.engine.under.Want(desired)
 	f.registrar.changed.Give() // this host's own record may be other than it should be
+}
+
+// logFaults logs the faults that are new.
+func (f *feed) logFaults(faults []fault) {
+	before, now := f.faults.Load(), map[string]string{}
+	for _, x := range faults {
+		if before == nil || (*before)[x.key] == "" {
+			if now[x.key] == "" {
+				f.opts.Log.Warn(x.message, x.args...)
+			}
+		}
+		now[x.key] = x.String()
+	}
+	f.faults.Store(&now)
 }
 
 // reportedAt returns the revision at which a host last changed its tunnel addresses.

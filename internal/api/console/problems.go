@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,10 @@ func (v *statusView) findProblems(now time.Time) []problem {
 	}
 	for i := range v.Hosts {
 		v.Hosts[i].findProblems(now, add)
+	}
+	for _, f := range v.faults() {
+		add("the log of the agent there has more: journalctl -u heddle-agent; a host whose record has what is not its own is misconfigured or was broken into: mend it, or heddle host remove; docs/security.md",
+			"%s: %s", f.hosts, f.text)
 	}
 	for _, way := range v.deadWays() {
 		add("look for what filters UDP port 6677 between their tunnel addresses, in this direction; docs/runbooks/HeddleTunnelDead.md", "tunnel: what host %s sends does not arrive at host %s", way.from, way.to)
@@ -135,6 +140,31 @@ func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, ar
 	if end := h.CertificateEnd; !end.IsZero() && end.Sub(now) < hostRenewal {
 		add("its agent renews it by itself: look why it cannot, in its log", "host %s: its certificate ends on %s", h.Name, end.Format(time.DateOnly))
 	}
+}
+
+// hostsFault is a fault that hosts report, with their names.
+type hostsFault struct{ text, hosts string }
+
+// faults returns the faults that hosts report, each once.
+func (v *statusView) faults() (all []hostsFault) {
+	reporters := map[string][]string{}
+	for _, h := range v.Hosts {
+		if h.HostReport == nil {
+			continue
+		}
+		for _, text := range h.Faults {
+			reporters[text] = append(reporters[text], h.Name)
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(reporters)) {
+		names := reporters[text]
+		hosts := "host " + names[0]
+		if more := len(names) - 1; more > 0 {
+			hosts += fmt.Sprintf(" and %d more", more)
+		}
+		all = append(all, hostsFault{text, hosts})
+	}
+	return all
 }
 
 // deadWay is one direction of a tunnel, by names of hosts.

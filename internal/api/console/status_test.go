@@ -187,6 +187,17 @@ func TestDeadTunnels(t *testing.T) {
 	v.wantProblems(t, "host h3 is down", "tunnel: what host h1 sends does not arrive at host h2", "tunnel: what host h3 sends does not arrive at host h2")
 }
 
+// TestFaults: what several hosts report of the records of others is one problem.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	status := func(name string, faults ...string) hostStatus {
+		return hostStatus{Name: name, Alive: true, Overlay: true, Answered: true, HostReport: &flow.HostReport{Faults: faults}}
+	}
+	v := statusView{Hosts: []hostStatus{status("h1", "x", "y"), status("h2", "x"), status("h3", "x"), status("h4")}}
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "host h1 and 2 more: x", "host h1: y")
+}
+
 // TestUnaskedHosts: hosts that this server could not ask are one problem, of this server.
 func TestUnaskedHosts(t *testing.T) {
 	t.Parallel()
