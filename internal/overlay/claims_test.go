@@ -14,7 +14,7 @@ import (
 )
 
 // reports returns the writing of a host's underlay record, with addresses in the default zone.
-func reports(t *testing.T, host string, addrs ...netip.Addr) store.Op {
+func reports(t testing.TB, host string, addrs ...netip.Addr) store.Op {
 	t.Helper()
 	u := &topology.HostUnderlay{HostID: host}
 	for _, a := range addrs {

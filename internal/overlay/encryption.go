@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"os/exec"
 	"sync"
@@ -21,7 +20,6 @@ import (
 	"heddle/internal/overlay/hostkey"
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/task"
-	"heddle/internal/topology"
 )
 
 // Encryption selects which of this host's tunnelled frames are encrypted.
@@ -74,13 +72,18 @@ type encryption struct {
 	link   int // index of the device, 0: there is none
 	hosts  map[string]*encryptedHost
 	named  map[netip.Addr]string // hosts by address
-	logged string                // in the log
+	owners keyOwners
+	logged string // in the log
 }
 
 // encryptedHost is one that encrypts.
 type encryptedHost struct {
-	addrs    []netip.Addr
-	key      wireguard.Key
+	addrs     []netip.Addr
+	published publishedKeys
+	refused   string // why its keys cannot be used, as logged
+	rejected  string // why the device does not take it as a peer, as logged
+
+	key      wireguard.Key  // zero: what the host has published cannot be used
 	next     *wireguard.Key // that the host is about to change to
 	changed  bool           // it has: its greeting came before its word in the store
 	sending  bool           // frames to it are encrypted
@@ -121,10 +124,11 @@ func wireguardName(datapath string) string {
 // openEncryption finds the device that an earlier agent may have left.
 func openEncryption(o Options, n *hostnet.Linux, dp *datapath.Datapath, clock func() time.Time) *encryption {
 	e := &encryption{required: o.Encryption == RequireEncryption, dp: dp, clock: clock, log: o.Log,
-		kick: task.NewNotice(), hosts: map[string]*encryptedHost{}, named: map[netip.Addr]string{}}
+		kick: task.NewNotice(), hosts: map[string]*encryptedHost{}, named: map[netip.Addr]string{}, owners: keyOwners{self: o.HostID, of: map[wireguard.Key]string{}}}
 	e.device = wireguard.New(wireguard.Options{Name: wireguardName(o.Datapath), Net: n, Command: wireguardProcess, Died: e.wake, Log: o.Log})
 	if l, err := e.device.Find(); err == nil {
 		e.link = l.Index
+		e.owners.adopt(e.device)
 	}
 	return e
 }
@@ -144,66 +148,6 @@ func publicOf(private []byte) []byte {
 	return key.PublicKey().Bytes()
 }
 
-// learn enters what a host has published, before its frames are accepted accordingly. The caller
-// wakes the pass afterwards: after a handshake the host sends encrypted frames at once.
-func (e *encryption) learn(host string, addrs []netip.Addr, record *topology.TunnelKeys) {
-	key, next, err := keysOf(record)
-	before, wasPeer := e.dp.Peer(addrs[0])
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err == nil {
-		err = e.foreign(host, key, next)
-	}
-	if err != nil {
-		e.log.Error("a host's WireGuard key cannot be used: there are no tunnels with it", "host", host, "err", err)
-	}
-	h := e.hosts[host]
-	if key == nil && err == nil {
-		e.drop(host)
-		return
-	}
-	if h == nil {
-		// Only with whom frames travel in the clear now may they for a while longer.
-		inClear := wasPeer && before.Ways == datapath.Plain && !e.required
-		h = &encryptedHost{sending: !inClear, plain: inClear, since: e.clock()}
-		e.hosts[host] = h
-		defer e.moved()
-	}
-	for _, a := range h.addrs {
-		delete(e.named, a)
-	}
-	h.addrs = addrs
-	for _, a := range addrs {
-		e.named[a] = host
-	}
-	if err != nil { // never in the clear for that
-		h.key, h.next, h.changed = wireguard.Key{}, nil, false
-	} else if *key != h.key {
-		announced := h.next != nil && *h.next == *key
-		h.key, h.next, h.changed = *key, next, false
-		h.greetAgain(announced || e.waits(*key))
-	} else {
-		h.next = next
-		h.changed = h.changed && next != nil
-	}
-}
-
-// foreign refuses keys that another host published first. Public keys are no secret, and the device
-// has one address for each: a copied key must not cut off its owner.
-func (e *encryption) foreign(host string, keys ...*wireguard.Key) error {
-	for other, h := range e.hosts {
-		if other == host {
-			continue
-		}
-		for _, key := range keys {
-			if key != nil && (*key == h.key || h.next != nil && *key == *h.next) {
-				return fmt.Errorf("it is the key of host %s", other)
-			}
-		}
-	}
-	return nil
-}
-
 // greetAgain has hands shaken, by this host at once or only once the other one has had the time to.
 func (h *encryptedHost) greetAgain(later bool) {
 	h.greeting, h.greet = true, time.Time{}
@@ -216,45 +160,6 @@ func (h *encryptedHost) greetAgain(later bool) {
 func (e *encryption) waits(key wireguard.Key) bool {
 	own, _ := e.public()
 	return bytes.Compare(key[:], own) < 0
-}
-
-// keysOf are the keys of a host's device; the first is nil if the host does not encrypt.
-func keysOf(record *topology.TunnelKeys) (key, next *wireguard.Key, err error) {
-	if record == nil || len(record.Wireguard) == 0 {
-		return nil, nil, nil
-	}
-	if _, err := ecdh.X25519().NewPublicKey(record.Wireguard); err != nil {
-		return nil, nil, err
-	}
-	key = (*wireguard.Key)(record.Wireguard)
-	if len(record.WireguardNext) == 0 {
-		return key, nil, nil
-	}
-	if _, err := ecdh.X25519().NewPublicKey(record.WireguardNext); err != nil {
-		return nil, nil, err
-	}
-	return key, (*wireguard.Key)(record.WireguardNext), nil
-}
-
-// forget drops hosts that share no zone with this one any more.
-func (e *encryption) forget(hosts []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, host := range hosts {
-		e.drop(host)
-	}
-}
-
-// drop needs the lock.
-func (e *encryption) drop(host string) {
-	if h := e.hosts[host]; h != nil {
-		for _, a := range h.addrs {
-			delete(e.named, a)
-		}
-		delete(e.hosts, host)
-		e.wake()
-		e.moved()
-	}
 }
 
 // ways returns how frames may come from a host, and by which device the vxlan device sends to it.
@@ -333,35 +238,39 @@ func (e *encryption) Run(ctx context.Context, begin <-chan struct{}, ready func(
 func (e *encryption) report(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := ""
-	if err != nil {
-		now = err.Error()
-	}
+	now := textOf(err)
 	switch {
 	case now == e.logged:
 		return
 	case err != nil:
-		e.log.Error("cannot encrypt, will try again; frames that must be encrypted are not sent meanwhile", "err", err)
+		e.log.Error("cannot encrypt, will try again; frames to hosts that encrypt are dropped, but sent in the clear for a minute at most where they were before", "err", err)
 	default:
 		e.log.Info("encryption resumed")
 	}
 	e.logged = now
 }
 
-// pass puts the device in place as it should be.
+// pass puts the device in place as it should be. Whether that succeeds or not, the time ends for
+// which frames may travel in the clear.
 func (e *encryption) pass() error {
 	e.working.Lock()
 	defer e.working.Unlock()
+	err := e.configure()
+	if unread := e.greeted(); err == nil {
+		err = unread
+	}
+	return err
+}
+
+// configure has the device there, with this host's key and the other hosts as peers.
+func (e *encryption) configure() error {
 	if err := e.ensure(); err != nil {
 		return err
 	}
 	if err := e.enterPrivate(); err != nil {
 		return err
 	}
-	if err := e.enterPeers(); err != nil {
-		return err
-	}
-	return e.greeted()
+	return e.enterPeers()
 }
 
 // ensure has the device there and its frames taken in.
@@ -465,6 +374,8 @@ func (e *encryption) enterPrivate() error {
 	return nil
 }
 
+// enterPeers has the device take the hosts as peers. It fails if the device does; which peers the
+// device rejects is noted with their hosts.
 func (e *encryption) enterPeers() error {
 	if e.entered == nil {
 		return nil
@@ -494,14 +405,51 @@ func (e *encryption) enterPeers() error {
 			gone = append(gone, key)
 		}
 	}
-	if len(set)+len(gone) == 0 {
-		return nil
+	if len(set)+len(gone) > 0 {
+		if err := e.device.SetPeers(set, gone); err != nil {
+			return e.enterEach(set, gone)
+		}
 	}
-	if err := e.device.SetPeers(set, gone); err != nil {
-		return err
-	}
-	e.entered = maps.Clone(wanted)
+	e.entered = wanted
+	e.noteRejected(nil)
 	return nil
+}
+
+// enterEach enters peers one by one, when the device does not take all of them together: what one
+// host has published must not keep the others out.
+func (e *encryption) enterEach(set []wireguard.Peer, gone []wireguard.Key) error {
+	if err := e.device.SetPeers(nil, gone); err != nil {
+		return err // it is the device
+	}
+	rejected := map[wireguard.Key]error{}
+	for _, p := range set {
+		if err := e.device.SetPeers([]wireguard.Peer{p}, nil); err != nil {
+			rejected[p.Key] = err
+		}
+	}
+	e.noteRejected(rejected)
+	return e.read()
+}
+
+// noteRejected notes which hosts' peers the device rejects, and logs what has changed.
+func (e *encryption) noteRejected(rejected map[wireguard.Key]error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for host, h := range e.hosts {
+		err := rejected[h.key]
+		if h.next != nil && err == nil {
+			err = rejected[*h.next]
+		}
+		was := h.rejected
+		h.rejected = textOf(err)
+		switch {
+		case h.rejected == was:
+		case err != nil:
+			e.log.Error("the WireGuard device does not take a host, will try again: "+framesDropped, "host", host, "addresses", h.addrs, "err", err)
+		default:
+			e.log.Info("the WireGuard device takes a host again", "host", host)
+		}
+	}
 }
 
 // greeted goes on with hosts with whom hands were shaken, or have been waited for.
@@ -512,12 +460,13 @@ func (e *encryption) greeted() error {
 		waiting = waiting || !h.sending || h.plain || h.greeting || h.next != nil
 	}
 	e.mu.Unlock()
-	if !waiting || e.entered == nil {
+	if !waiting {
 		return nil
 	}
-	s, err := e.device.State()
-	if err != nil {
-		return err
+	var s wireguard.State // no hands are shaken without the device, and time passes all the same
+	var err error
+	if e.entered != nil {
+		s, err = e.device.State()
 	}
 	var changed []string
 	now := e.clock()
@@ -533,7 +482,7 @@ func (e *encryption) greeted() error {
 		e.moved()
 		e.wake()
 	}
-	return nil
+	return err
 }
 
 // advance notes a handshake with a host, and reports whether frames now travel otherwise.

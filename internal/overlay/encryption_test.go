@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
@@ -18,6 +22,7 @@ import (
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 )
 
 const reasonClear = "tunnelled in the clear though encrypted, or the other way round"
@@ -202,12 +207,8 @@ func TestEncryptionKeyCopied(t *testing.T) {
 	}
 	copied := *h3.agent.keys.public()
 	copied.Wireguard, _ = h2.agent.keys.crypt.public()
-	value, err := json.Marshal(&copied)
-	if err != nil {
-		t.Fatal(err)
-	}
 	h3.stop()
-	l.commit(store.Op{Key: schema.TunnelKeys.Key(h3.id), Value: value})
+	l.commit(publishes(t, &copied))
 	l.wait("the copied key to be refused", func() bool { return strings.Contains(h1.log.String(), "it is the key of host "+h2.id) })
 	if err := a.ping(b.v4, 3); err != nil {
 		t.Error(err)
@@ -215,6 +216,99 @@ func TestEncryptionKeyCopied(t *testing.T) {
 	s, err := h1.agent.keys.crypt.device.State()
 	if own, _ := h2.agent.keys.crypt.public(); err != nil || s.Peers[wireguard.Key(own)].Address != h2.ip {
 		t.Errorf("the key belongs to %+v, %v", s.Peers, err)
+	}
+}
+
+// publishes returns the writing of a host's tunnel keys.
+func publishes(t testing.TB, keys *topology.TunnelKeys) store.Op {
+	t.Helper()
+	value, err := json.Marshal(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Op{Key: schema.TunnelKeys.Key(keys.HostID), Value: value}
+}
+
+// impostors registers hosts without agents, which publish what publish says.
+func (l *lab) impostors(n int, publish func(*topology.TunnelKeys)) (ids []string) {
+	l.t.Helper()
+	for range n {
+		id := uuid.NewString()
+		value, err := json.Marshal(&topology.Host{ID: id, Name: "impostor-" + id})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		ids = append(ids, id)
+		l.ports++
+		l.commit(store.Op{Key: schema.Hosts.Key(id), Value: value}, reports(l.t, id, absent(int(l.ports))))
+	}
+	l.impersonate(ids, publish)
+	return ids
+}
+
+// impersonate has impostors publish something else.
+func (l *lab) impersonate(ids []string, publish func(*topology.TunnelKeys)) {
+	l.t.Helper()
+	for _, id := range ids {
+		keys := &topology.TunnelKeys{HostID: id, Keys: [][]byte{publicOf(bytes.Repeat([]byte{7}, 32))}, Boot: 1}
+		publish(keys)
+		l.commit(publishes(l.t, keys))
+	}
+}
+
+// TestEncryptionKeyCopiedAcrossRestarts: a restart of the agent leaves a key with the host that has
+// it, or with the older record if the device has gone; and a host that has lost its key so gets it
+// back when the others no longer publish it.
+func TestEncryptionKeyCopiedAcrossRestarts(t *testing.T) {
+	t.Parallel()
+	l := encrypted(t, 2)
+	n := l.network("blue")
+	open := l.group(everything()...)
+	ownKey := func(k *topology.TunnelKeys) { k.Wireguard = publicOf([]byte(strings.ReplaceAll(k.HostID, "-", ""))) }
+	older := l.impostors(2, ownKey)
+	l.start()
+	h1, h2 := l.hosts[0], l.hosts[1]
+	a, b := n.machine(h1, open), n.machine(h2, open)
+	copied, _ := h2.agent.keys.crypt.public()
+	copyKey := func(k *topology.TunnelKeys) { k.Wireguard = copied }
+	restart := func(withoutDevice bool) {
+		t.Helper()
+		h1.stop()
+		if withoutDevice { // as after a reboot
+			h1.ns.MustIP(t, "link delete "+wireguardName(h1.options.Datapath))
+		}
+		h1.start()
+	}
+
+	l.impersonate(older, copyKey)
+	l.impostors(6, copyKey)
+	if err := a.ping(b.v4, 3); err != nil {
+		t.Fatal(err)
+	}
+	restart(false)
+	if err := a.ping(b.v4, 3); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	l.impersonate(older, ownKey)
+	restart(true)
+	if err := a.ping(b.v4, 3); err != nil {
+		t.Errorf("after a restart without the device: %v", err)
+	}
+
+	l.impersonate(older, copyKey)
+	restart(true)
+	if a.answers(b.v4) {
+		t.Fatal("a key counts as that of the host whose record is newer")
+	}
+	refused := fmt.Sprintf("no tunnels with host %s: its WireGuard key cannot be used: it is the key of host %s", h2.id, older[0])
+	if faults := h1.agent.hostReport(false).Faults; !slices.Contains(faults, refused) {
+		t.Errorf("the report has %q, want %q", faults, refused)
+	}
+	l.impersonate(older[:1], ownKey)
+	l.commit(store.Op{Key: schema.Hosts.Key(older[1]), Delete: true})
+	l.wait("the owner of the key to be reached again", func() bool { return a.answers(b.v4) })
+	if faults := h1.agent.hostReport(false).Faults; slices.Contains(faults, refused) {
+		t.Errorf("the report has %q still", faults)
 	}
 }
 
@@ -292,6 +386,127 @@ func TestEncryptionBegins(t *testing.T) {
 	h1.options.Encryption = NoEncryption
 	h1.start()
 	l.wait("packets in the clear again", func() bool { return a.answers(b.v4) && b.answers(a.v4) })
+}
+
+// encryptsTo reports whether no frames to another host leave in the clear.
+func (h *testHost) encryptsTo(other *testHost) bool {
+	link, err := h.agent.keys.crypt.to(other.ip)
+	return err != nil || link != 0
+}
+
+// TestEncryptionBesideForeignAddress: a host whose record has a tunnel address that no host can
+// have does not keep the others from encrypting.
+func TestEncryptionBesideForeignAddress(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 3)
+	n := l.network("blue")
+	open := l.group(everything()...)
+	l.start()
+	h1, h2, h3 := l.hosts[0], l.hosts[1], l.hosts[2]
+	a, c := n.machine(h1, open), n.machine(h3, open)
+	if err := a.ping(c.v4, 3); err != nil {
+		t.Fatal(err)
+	}
+	keys := h2.agent.keys.public()
+	keys.Wireguard = publicOf(bytes.Repeat([]byte{7}, 32))
+	h2.stop()
+	l.commit(reports(t, h2.id, netip.MustParseAddr("2001:db8::1")), publishes(t, keys))
+	for _, h := range []*testHost{h1, h3} {
+		h.stop()
+		h.options.Encryption = Encrypt
+		h.start()
+	}
+	l.wait("the other hosts to encrypt", func() bool { return h1.encryptsTo(h3) && h3.encryptsTo(h1) })
+	from := l.read(h1)
+	if err := a.ping(c.v4, 3); err != nil {
+		t.Error(err)
+	}
+	if clear, cipher := from.saw(h1); clear || !cipher {
+		t.Errorf("sent in the clear: %v, encrypted: %v", clear, cipher)
+	}
+	if log := h1.log.String(); !strings.Contains(log, "ignoring a host's tunnel address") || !strings.Contains(log, "host=h2") {
+		t.Error("the log does not name the host and its address")
+	}
+	if faults := h1.agent.hostReport(false).Faults; len(faults) != 1 || !strings.Contains(faults[0], "address 2001:db8::1, host h2") {
+		t.Errorf("the report has %q", faults)
+	}
+}
+
+// TestEncryptionPeerRejected: a host that the device does not take as a peer keeps no other one
+// out, now or when keys change.
+func TestEncryptionPeerRejected(t *testing.T) {
+	t.Parallel()
+	l := encrypted(t, 3)
+	n := l.network("blue")
+	open := l.group(everything()...)
+	l.hosts[0].start()
+	h1, h2, h3 := l.hosts[0], l.hosts[1], l.hosts[2]
+	// No device takes a peer without an address; no record gets so far.
+	h1.agent.keys.crypt.learn([]hostRecord{{host: "another", addrs: []netip.Addr{{}},
+		keys: &topology.TunnelKeys{Wireguard: publicOf(bytes.Repeat([]byte{7}, 32))}}})
+	h1.agent.keys.crypt.wake()
+	l.wait("the log to name the host", func() bool {
+		return strings.Contains(h1.log.String(), "the WireGuard device does not take a host") && strings.Contains(h1.log.String(), "host=another")
+	})
+	if faults := h1.agent.hostReport(false).Faults; len(faults) != 1 || !strings.Contains(faults[0], "no tunnels with host another") {
+		t.Errorf("the report has %q", faults)
+	}
+	h2.start()
+	h3.start()
+	a, b, c := n.machine(h1, open), n.machine(h2, open), n.machine(h3, open)
+	if err := errors.Join(a.ping(b.v4, 3), a.ping(c.v4, 3)); err != nil {
+		t.Fatal(err)
+	}
+	h1.rotate(func() {}, h2, h3)
+	if err := errors.Join(a.ping(b.v4, 3), a.ping(c.v4, 3)); err != nil {
+		t.Errorf("with another key: %v", err)
+	}
+	if log := h1.log.String(); strings.Contains(log, "cannot change the key") || strings.Contains(log, "cannot encrypt") {
+		t.Error("a peer that was rejected counts as a fault of the device")
+	}
+}
+
+// TestEncryptionWithoutDevice: where no device can be had, what has travelled in the clear does so
+// for the minute that a switch to encryption may take, and no longer.
+func TestEncryptionWithoutDevice(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	open := l.group(everything()...)
+	l.start()
+	h1, h2 := l.hosts[0], l.hosts[1]
+	a, b := n.machine(h1, open), n.machine(h2, open)
+	if err := a.ping(b.v4, 3); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range l.hosts {
+		h.stop()
+		h.options.Encryption = Encrypt
+	}
+	device := wireguardName(h1.options.Datapath)
+	h1.ns.MustIP(t, "link add "+device+" type bridge") // in its place
+	for _, h := range l.hosts {
+		h.start()
+	}
+	if err := a.ping(b.v4, 3); err != nil {
+		t.Errorf("within the minute: %v", err)
+	}
+	if faults := h1.agent.hostReport(false).Faults; len(faults) != 1 || !strings.Contains(faults[0], "cannot encrypt: WireGuard device "+device) {
+		t.Errorf("the report has %q", faults)
+	}
+	h1.agent.clock.ahead.Add(int64(hostkey.Settle))
+	h1.agent.keys.crypt.wake()
+	l.wait("the minute to end", func() bool { return h1.encryptsTo(h2) })
+	l.wait("packets to be lost", func() bool { return !a.answers(b.v4) })
+	from := l.read(h1)
+	if a.answers(b.v4) {
+		t.Error("packets are answered without a device")
+	}
+	if clear, _ := from.saw(h1); clear {
+		t.Error("packets left in the clear")
+	}
+	h1.ns.MustIP(t, "link delete "+device)
+	l.wait("packets to be encrypted", func() bool { return a.answers(b.v4) })
 }
 
 // TestEncryptionRequired: there is no way in the clear to a host that requires encryption.

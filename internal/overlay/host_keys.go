@@ -53,10 +53,12 @@ type hostKeys struct {
 type otherHost struct {
 	addrs  []netip.Addr
 	record *topology.TunnelKeys // nil: it publishes none
-	alive  bool
-	pair   *hostkey.Pair // nil: what it publishes cannot be used
-	plain  bool          // and that was logged
-	out    bool          // some of its addresses are not entered; guarded by changing
+	// created is the revision that made the record.
+	created int64
+	alive   bool
+	pair    *hostkey.Pair // nil: what it publishes cannot be used
+	plain   bool          // and that was logged
+	out     bool          // some of its addresses are not entered; guarded by changing
 
 	mu     sync.Mutex
 	window hostkey.Window
@@ -159,7 +161,8 @@ func (k *hostKeys) setHosts(s *snapshot.Snapshot, addrs map[string][]netip.Addr)
 		}
 		h := k.hosts[host]
 		if h == nil {
-			h = &otherHost{window: k.windowOf(host), record: recordOf(s, host)}
+			h = &otherHost{window: k.windowOf(host)}
+			h.record, h.created = recordOf(s, host)
 			k.hosts[host] = h
 			fresh = append(fresh, host)
 		} else if !slices.Equal(h.addrs, now) {
@@ -198,11 +201,13 @@ func (k *hostKeys) setHosts(s *snapshot.Snapshot, addrs map[string][]netip.Addr)
 	k.senders.setHosts(addrs)
 }
 
-func recordOf(s *snapshot.Snapshot, host string) *topology.TunnelKeys {
+// recordOf returns what a host has published, nil for nothing, and the revision that made the
+// record.
+func recordOf(s *snapshot.Snapshot, host string) (record *topology.TunnelKeys, created int64) {
 	if e := s.Get(schema.TunnelKeys.Name(), host); e != nil {
-		return e.Record.(*topology.TunnelKeys)
+		return e.Record.(*topology.TunnelKeys), e.Create
 	}
-	return nil
+	return nil, 0
 }
 
 // setRecords takes in what some hosts have published, or that they are alive or not.
@@ -217,8 +222,8 @@ func (k *hostKeys) setRecords(s *snapshot.Snapshot, hosts []string) {
 			continue
 		}
 		h.alive = s.Get(schema.HostStates.Name(), host) != nil
-		if r := recordOf(s, host); !reflect.DeepEqual(r, h.record) {
-			h.record = r
+		before := h.record
+		if h.record, h.created = recordOf(s, host); !reflect.DeepEqual(before, h.record) {
 			changed = append(changed, host)
 		}
 	}
@@ -238,6 +243,13 @@ func (k *hostKeys) deriveAll() {
 
 // derive derives what is shared with some hosts, on all cores, and enters it. It needs changing.
 func (k *hostKeys) derive(hosts []string) {
+	if len(hosts) == 0 {
+		return
+	}
+	if k.crypt != nil {
+		k.crypt.learn(k.records(hosts))
+		defer k.crypt.wake()
+	}
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, host := range hosts {
@@ -259,13 +271,7 @@ func (k *hostKeys) derive(hosts []string) {
 			if warn {
 				k.log.Warn("frames of a host are accepted without a secret: its agent is of an earlier version; upgrade it, or remove the host", "host", host)
 			}
-			if k.crypt != nil && len(addrs) > 0 {
-				k.crypt.learn(host, addrs, record)
-			}
 			k.enter(host, h, addrs, pair)
-			if k.crypt != nil {
-				k.crypt.wake()
-			}
 			if before == nil && pair != nil {
 				k.senders.entered(host)
 			}
@@ -273,6 +279,17 @@ func (k *hostKeys) derive(hosts []string) {
 		})
 	}
 	_ = g.Wait() // none of them fails
+}
+
+// records returns what some hosts have published.
+func (k *hostKeys) records(hosts []string) (all []hostRecord) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for _, host := range hosts {
+		h := k.hosts[host]
+		all = append(all, hostRecord{host, h.addrs, h.record, h.created})
+	}
+	return all
 }
 
 // enter accepts frames of a host at its addresses, or none if nothing is shared with it.

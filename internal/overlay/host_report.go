@@ -44,10 +44,13 @@ func (a *Agent) hostReport(traffic bool) *flow.HostReport {
 // faultsReported bounds the faults in a report on a host.
 const faultsReported = 10
 
-// faults returns the first of what is wrong with other hosts' records.
+// faults returns the first of what is wrong with other hosts' records and with encryption.
 func (a *Agent) faults() (all []string) {
+	if a.keys.crypt != nil {
+		all = a.keys.crypt.faults()
+	}
 	if records := a.feed.faults.Load(); records != nil {
-		all = slices.Sorted(maps.Values(*records))
+		all = append(all, slices.Sorted(maps.Values(*records))...)
 	}
 	return all[:min(len(all), faultsReported)]
 }

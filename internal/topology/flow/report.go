@@ -14,7 +14,8 @@ type HostReport struct {
 	// Traffic is nil unless asked for.
 	Traffic *TrafficReport `json:"traffic,omitempty"`
 	Tables  []TableFill    `json:"tables,omitempty"`
-	// Faults are the first of the contradictions in other hosts' records, in words.
+	// Faults are the first of the contradictions in other hosts' records, and of what keeps frames
+	// from being encrypted, in words.
 	Faults []string `json:"faults,omitempty"`
 	// Failing has, by the id of each port that cannot be attached, the reason.
 	Failing map[string]string `json:"failing,omitempty"`
