@@ -27,21 +27,21 @@ const (
 // the tunnels, which are sealed like all state messages, and says in each which of theirs have
 // arrived, so both ends know of both directions (as in RFC 5880; decision 0051).
 type hellos struct {
-	greeted func() []string // ids of the hosts with which hellos are exchanged
-	send    func(host string, h flowstate.Hello)
-	sent    func(host string) flow.Usage
+	// hosts returns the ids of those that take hellos, each with whether the store has it as alive.
+	hosts func() map[string]bool
+	send  func(host string, h flowstate.Hello)
+	sent  func(host string) flow.Usage
 	// grace is for how long a host may be silent, besides hellos that are lost, before its tunnel
 	// counts as dead: until then the store says whether its agent has died.
 	grace time.Duration
 	log   *slog.Logger
-	run   uint32
 
 	mu       sync.Mutex
 	sessions map[string]*helloSession // by id of the other host
 }
 
 func newHellos(e *engine, grace time.Duration) *hellos {
-	return &hellos{greeted: e.keys.greeted, grace: grace, log: e.log, run: rand.Uint32(), sessions: map[string]*helloSession{},
+	return &hellos{hosts: e.keys.helloHosts, grace: grace, log: e.log, sessions: map[string]*helloSession{},
 		sent: func(host string) flow.Usage {
 			t, _ := e.tunnelTo(host)
 			return e.sent.of(t)
@@ -69,21 +69,15 @@ func (x *hellos) Run(ctx context.Context) error {
 
 // tick sends the hellos that are due, and logs which tunnels have died or recovered.
 func (x *hellos) tick(now time.Time) {
-	hosts := x.greeted()
-	every := max(helloTick, time.Duration(len(hosts))*helloShare)
+	hosts := x.hosts()
 	due := map[string]flowstate.Hello{}
 	x.mu.Lock()
-	gone := x.sessions
-	x.sessions = make(map[string]*helloSession, len(hosts))
-	for _, host := range hosts {
-		s := gone[host]
-		if s == nil {
-			s = newHelloSession(now, now.Add(rand.N(every)))
-		}
-		x.sessions[host] = s
+	x.keepSessions(hosts, now)
+	every := helloInterval(len(x.sessions))
+	for host, s := range x.sessions {
 		if !now.Before(s.next) {
 			s.next = now.Add(every - helloTick/2) // the next tick but a part of one
-			due[host] = s.hello(x.run, every)
+			due[host] = s.hello(every)
 		}
 		x.logChange(host, s, now)
 	}
@@ -92,6 +86,28 @@ func (x *hellos) tick(now time.Time) {
 		usage := x.sent(host)
 		h.Packets, h.Bytes = usage.Packets, usage.Bytes
 		x.send(host, h)
+	}
+}
+
+// helloInterval returns the time between two hellos to each of so many hosts.
+func helloInterval(hosts int) time.Duration {
+	return max(helloTick, time.Duration(hosts)*helloShare)
+}
+
+// keepSessions begins sessions with hosts that are new, and ends those with hosts that are gone. A
+// host that the store no longer has as alive may have lost only the store: it is greeted as long as
+// its own hellos arrive. It needs the lock.
+func (x *hellos) keepSessions(hosts map[string]bool, now time.Time) {
+	for host, s := range x.sessions {
+		alive, known := hosts[host]
+		if in, _ := s.states(now, x.grace); !known || !alive && in != flow.TunnelAlive {
+			delete(x.sessions, host)
+		}
+	}
+	for host, alive := range hosts {
+		if alive && x.sessions[host] == nil {
+			x.sessions[host] = newHelloSession(now, now.Add(rand.N(helloInterval(len(hosts)))))
+		}
 	}
 }
 
@@ -119,7 +135,7 @@ func (x *hellos) received(host string, h *flowstate.Hello, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if s := x.sessions[host]; s != nil {
-		s.receive(h, x.run, now)
+		s.receive(h, now)
 	}
 }
 
@@ -155,15 +171,16 @@ func lost(state flow.TunnelState, first, newest, arrived uint32) int {
 type helloSession struct {
 	since time.Time // silence counts from then
 	next  time.Time // when a hello is due
+	run   uint32    // of this host's hellos, which are numbered anew with each session
 	sent  uint32    // number of the last hello sent
 	every time.Duration
 
 	// Of the other's hellos: its run, the numbers of the first and the newest that arrived, and
 	// those that arrived before the newest; see flowstate.Hello.
-	run, first, heard, arrived uint32
-	heardAt                    time.Time
-	theirs                     time.Duration // between two of them
-	usage                      flow.Usage
+	theirRun, first, heard, arrived uint32
+	heardAt                         time.Time
+	theirEvery                      time.Duration // between two of them
+	usage                           flow.Usage
 
 	// Of this host's hellos, as the other one says: the first and the newest that arrived in its
 	// run, and those before the newest.
@@ -174,22 +191,22 @@ type helloSession struct {
 }
 
 func newHelloSession(now, next time.Time) *helloSession {
-	return &helloSession{since: now, next: next}
+	return &helloSession{since: now, next: next, run: rand.Uint32()}
 }
 
 // hello returns the next hello to send.
-func (s *helloSession) hello(run uint32, every time.Duration) flowstate.Hello {
+func (s *helloSession) hello(every time.Duration) flowstate.Hello {
 	s.sent++
 	s.every = every
-	return flowstate.Hello{Run: run, Number: s.sent, Every: every, EchoRun: s.run, Echo: s.heard, Arrived: s.arrived}
+	return flowstate.Hello{Run: s.run, Number: s.sent, Every: every, EchoRun: s.theirRun, Echo: s.heard, Arrived: s.arrived}
 }
 
-// receive enters a hello of the other host. run is this host's.
-func (s *helloSession) receive(h *flowstate.Hello, run uint32, now time.Time) {
+// receive enters a hello of the other host.
+func (s *helloSession) receive(h *flowstate.Hello, now time.Time) {
 	ahead := int32(h.Number - s.heard)
 	switch {
-	case h.Run != s.run || s.heard == 0:
-		s.run, s.first, s.heard, s.arrived = h.Run, h.Number, h.Number, 1
+	case h.Run != s.theirRun || s.heard == 0:
+		s.theirRun, s.first, s.heard, s.arrived = h.Run, h.Number, h.Number, 1
 		s.since, s.echo = now, 0
 	case ahead > 0:
 		s.heard, s.arrived = h.Number, s.arrived<<ahead|1
@@ -197,8 +214,8 @@ func (s *helloSession) receive(h *flowstate.Hello, run uint32, now time.Time) {
 		s.arrived |= 1 << (s.heard - h.Number)
 		return
 	}
-	s.heardAt, s.theirs, s.usage = now, h.Every, flow.Usage{Packets: h.Packets, Bytes: h.Bytes}
-	if h.EchoRun != run || h.Echo < s.echo {
+	s.heardAt, s.theirEvery, s.usage = now, h.Every, flow.Usage{Packets: h.Packets, Bytes: h.Bytes}
+	if h.EchoRun != s.run || h.Echo < s.echo {
 		return
 	}
 	if s.echo == 0 {
@@ -212,7 +229,7 @@ func (s *helloSession) receive(h *flowstate.Hello, run uint32, now time.Time) {
 
 // states returns whether frames from and to the other host arrive.
 func (s *helloSession) states(now time.Time, grace time.Duration) (in, out flow.TunnelState) {
-	limit := grace + helloMisses*max(s.every, s.theirs, helloTick)
+	limit := grace + helloMisses*max(s.every, s.theirEvery, helloTick)
 	in = aliveness(s.heard != 0, s.since, s.heardAt, now, limit)
 	if in != flow.TunnelAlive {
 		return in, flow.TunnelUnknown // what it says does not arrive

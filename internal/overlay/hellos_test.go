@@ -2,13 +2,19 @@ package overlay
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"heddle/internal/overlay/flowstate"
+	"heddle/internal/store/backend"
+	"heddle/internal/store/schema"
 	"heddle/internal/telemetry"
 	"heddle/internal/topology/flow"
 )
@@ -16,7 +22,6 @@ import (
 // helloExchange is two sessions that send each other a hello every second.
 type helloExchange struct {
 	now        time.Time
-	runs       [2]uint32
 	ends       [2]*helloSession
 	cut        [2]bool // what the end sends is lost
 	overtaking bool    // hellos of the first end arrive two at a time, the later first
@@ -26,24 +31,21 @@ type helloExchange struct {
 const helloGrace = 15 * time.Second
 
 func newHelloExchange() *helloExchange {
-	x := &helloExchange{now: time.Unix(1_700_000_000, 0), runs: [2]uint32{1, 2}}
+	x := &helloExchange{now: time.Unix(1_700_000_000, 0)}
 	for i := range x.ends {
 		x.restart(i)
 	}
 	return x
 }
 
-// restart begins a new session of an end, with another run.
-func (x *helloExchange) restart(i int) {
-	x.runs[i] += 2
-	x.ends[i] = newHelloSession(x.now, x.now)
-}
+// restart begins a new session of an end.
+func (x *helloExchange) restart(i int) { x.ends[i] = newHelloSession(x.now, x.now) }
 
 func (x *helloExchange) seconds(n int) {
 	for range n {
 		x.now = x.now.Add(time.Second)
 		for from := range x.ends {
-			h := x.ends[from].hello(x.runs[from], time.Second)
+			h := x.ends[from].hello(time.Second)
 			if x.cut[from] {
 				continue
 			}
@@ -52,9 +54,9 @@ func (x *helloExchange) seconds(n int) {
 				continue
 			}
 			to := 1 - from
-			x.ends[to].receive(&h, x.runs[to], x.now)
+			x.ends[to].receive(&h, x.now)
 			if from == 0 && x.late != nil {
-				x.ends[to].receive(x.late, x.runs[to], x.now)
+				x.ends[to].receive(x.late, x.now)
 				x.late = nil
 			}
 		}
@@ -122,16 +124,94 @@ func TestHelloSessions(t *testing.T) {
 	}
 }
 
+// helloPair is two hosts, a and b, that exchange hellos.
+type helloPair struct {
+	now  time.Time
+	ends map[string]*hellos
+	// known holds, by host, whether its store has the other one as alive; no entry if it has none.
+	known map[string]map[string]bool
+}
+
+func newHelloPair() *helloPair {
+	p := &helloPair{now: time.Unix(1_700_000_000, 0), ends: map[string]*hellos{}, known: map[string]map[string]bool{}}
+	for here, there := range map[string]string{"a": "b", "b": "a"} {
+		p.known[here] = map[string]bool{there: true}
+		p.ends[here] = &hellos{hosts: func() map[string]bool { return p.known[here] }, sent: func(string) flow.Usage { return flow.Usage{} },
+			send:  func(_ string, h flowstate.Hello) { p.ends[there].received(here, &h, p.now) },
+			grace: helloGrace, log: slog.New(slog.DiscardHandler), sessions: map[string]*helloSession{}}
+	}
+	return p
+}
+
+// seconds returns the states of the tunnel at both ends, in and out, that each of some seconds
+// ended with.
+func (p *helloPair) seconds(n int) (seen []string) {
+	for range n {
+		p.now = p.now.Add(helloTick)
+		text := ""
+		for _, here := range []string{"a", "b"} {
+			p.ends[here].tick(p.now)
+		}
+		for _, pair := range [][2]string{{"a", "b"}, {"b", "a"}} {
+			in, out := p.ends[pair[0]].directions(pair[1], p.now)
+			text += fmt.Sprintf("%s in %s %d out %s %d; ", pair[0], in.State, in.Lost, out.State, out.Lost)
+		}
+		seen = append(seen, text)
+	}
+	return seen
+}
+
+const helloPairAlive = "a in alive 0 out alive 0; b in alive 0 out alive 0; "
+
+// TestHellosAfterAHostWasAway: a host that had left the other one's store, and is back, has a
+// tunnel that is alive within seconds, however long hellos had been exchanged before: the other one
+// numbers its hellos from 1 again.
+func TestHellosAfterAHostWasAway(t *testing.T) {
+	t.Parallel()
+	p := newHelloPair()
+	p.seconds(1000)
+	p.known["a"] = nil
+	p.seconds(40)
+	p.known["a"] = map[string]bool{"b": true}
+	if seen := p.seconds(4); seen[3] != helloPairAlive {
+		t.Errorf("the tunnel went through %q, want %q at the end", seen, helloPairAlive)
+	}
+}
+
+// TestHellosToAHostWithoutStore: a host that alone has lost the store, so that its lease ends, has
+// tunnels that count as alive at both ends while hellos arrive. When it has died, it has none.
+func TestHellosToAHostWithoutStore(t *testing.T) {
+	t.Parallel()
+	p := newHelloPair()
+	p.seconds(100)
+	p.known["a"] = map[string]bool{"b": false}
+	for i, seen := range p.seconds(75) {
+		if seen != helloPairAlive {
+			t.Fatalf("after %d s: %s", i, seen)
+		}
+	}
+	p.ends["b"].send = func(string, flowstate.Hello) {}
+	const gone = "a in unknown 0 out unknown 0; "
+	for i, seen := range p.seconds(30) {
+		if strings.Contains(seen, "a in dead") {
+			t.Errorf("%d s after the agent has died, which the store says: %s", i, seen)
+		}
+		if i == 29 && !strings.HasPrefix(seen, gone) {
+			t.Errorf("a host that has died still has a tunnel: %s", seen)
+		}
+	}
+}
+
 // TestHelloRate: hellos are one a second for each host, and at most a hundred a second in all.
 func TestHelloRate(t *testing.T) {
 	t.Parallel()
 	for hosts, most := range map[int]int{1: 1, 100: 100, 1000: 250} {
-		var ids []string
+		ids := map[string]bool{}
 		for i := range hosts {
-			ids = append(ids, fmt.Sprint("host", i))
+			ids[fmt.Sprint("host", i)] = true
 		}
 		sent := map[string]int{}
-		x := &hellos{greeted: func() []string { return ids }, sent: func(string) flow.Usage { return flow.Usage{} },
+		x := &hellos{hosts: func() map[string]bool { return ids }, sent: func(string) flow.Usage { return flow.Usage{} },
 			send: func(host string, _ flowstate.Hello) { sent[host]++ }, log: slog.New(slog.DiscardHandler), sessions: map[string]*helloSession{}}
 		now := time.Unix(1_700_000_000, 0)
 		for range 120 {
@@ -207,6 +287,128 @@ func (h *testHost) direction(name string, other *testHost, want float64) {
 		value, there := h.figure(name, other)
 		return there && value == want
 	})
+}
+
+// storeRelay is the way of one host to the store, which can be cut.
+type storeRelay struct {
+	t                testing.TB
+	address, forward string
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    []net.Conn
+}
+
+func (r *storeRelay) open() {
+	r.t.Helper()
+	l, err := net.Listen("tcp4", r.address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.mu.Lock()
+	r.listener = l
+	r.mu.Unlock()
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.pass(l, in)
+		}
+	}()
+}
+
+// pass joins a connection that a listener has accepted with one to the store.
+func (r *storeRelay) pass(l net.Listener, in net.Conn) {
+	out, err := net.Dial("tcp4", r.forward)
+	if err != nil {
+		in.Close()
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener != l {
+		in.Close()
+		out.Close()
+		return
+	}
+	r.conns = append(r.conns, in, out)
+	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+		go func() {
+			_, _ = io.Copy(way[0], way[1])
+			way[0].Close()
+		}()
+	}
+}
+
+func (r *storeRelay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener != nil {
+		r.listener.Close()
+	}
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.listener, r.conns = nil, nil
+}
+
+// TestHostAloneWithoutStore: while one host cannot reach the store, and after, its tunnels count as
+// alive at both ends: frames arrive all the time.
+func TestHostAloneWithoutStore(t *testing.T) {
+	t.Parallel()
+	l := newRemoteLab(t, 2)
+	h1, h2 := l.hosts[0], l.hosts[1]
+	way := &storeRelay{t: t, address: freeAddress(t), forward: l.server.address}
+	way.open()
+	t.Cleanup(way.cut)
+	st, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{"http://" + way.address}, SkipLimits: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	h2.options.Store = st
+	l.start()
+	alive := func() {
+		t.Helper()
+		for _, pair := range [][2]*testHost{{h1, h2}, {h2, h1}} {
+			pair[0].direction("heddle_overlay_tunnel_in_alive", pair[1], 1)
+			pair[0].direction("heddle_overlay_tunnel_out_alive", pair[1], 1)
+		}
+	}
+	alive()
+
+	way.cut()
+	l.wait("the lease of "+h2.name+" to end", func() bool { return there(t, l.st, schema.HostStates.Key(h2.id)) == "" })
+	for range 12 { // more hellos than may be missing until a tunnel counts as dead
+		first := h1.hellosSent(h2)
+		l.wait(fmt.Sprintf("%s to greet %s", h1.name, h2.name), func() bool { return h1.hellosSent(h2) > first })
+	}
+	for _, h := range l.hosts {
+		if dead := h.agent.hostReport(false).DeadTunnels; len(dead) != 0 {
+			t.Errorf("%s reports the dead tunnels %+v", h.name, dead)
+		}
+	}
+	way.open()
+	l.wait("the report of "+h2.name, func() bool { return there(t, l.st, schema.HostStates.Key(h2.id)) != "" })
+	alive()
+	for _, h := range l.hosts {
+		if strings.Contains(h.log.String(), "though its agent is alive") {
+			t.Errorf("the log of %s has a tunnel that died:\n%s", h.name, h.log)
+		}
+	}
+}
+
+// hellosSent returns how many hellos the host has sent to another one.
+func (h *testHost) hellosSent(other *testHost) uint32 {
+	x := h.agent.engine.hellos
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.sessions[other.id]; s != nil {
+		return s.sent
+	}
+	return 0
 }
 
 // nft changes the rules for what passes the underlay.

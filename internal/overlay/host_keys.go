@@ -398,14 +398,15 @@ func (k *hostKeys) plainHosts() (n int) {
 	return n
 }
 
-// greeted returns the hosts with which this one exchanges hellos: their agents are alive, take
-// them, and share a key with this one.
-func (k *hostKeys) greeted() (hosts []string) {
+// helloHosts returns the hosts that take hellos and share a key with this one, each with whether
+// the store has its agent as alive.
+func (k *hostKeys) helloHosts() map[string]bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
+	hosts := map[string]bool{}
 	for host, h := range k.hosts {
-		if h.alive && h.record != nil && h.record.Hellos && h.pair != nil && h.pair.Sealed() {
-			hosts = append(hosts, host)
+		if h.record != nil && h.record.Hellos && h.pair != nil && h.pair.Sealed() {
+			hosts[host] = h.alive
 		}
 	}
 	return hosts

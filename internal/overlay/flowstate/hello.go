@@ -8,7 +8,7 @@ import (
 // Hello is a message by which a host shows that a tunnel carries its frames, and says which of the
 // receiver's hellos have arrived.
 type Hello struct {
-	Run    uint32        // random, another one for each start of the sender's agent
+	Run    uint32        // random, another one each time that the sender numbers from 1
 	Number uint32        // rises by one with each hello to this receiver, from 1
 	Every  time.Duration // between two of the sender's hellos to this receiver, whole milliseconds
 	// Echo has the run and number of the newest hello of the receiver that has arrived; Number 0
