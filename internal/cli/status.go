@@ -158,13 +158,19 @@ func printStatus(w io.Writer, v statusView) error {
 	for _, s := range v.Servers {
 		say("server %s (%s) %s, since %s", s.Name, s.Role, s.Version, s.Started.Local().Format(time.DateTime))
 	}
+	voters := 0
 	for _, m := range v.Cluster {
 		switch {
 		case m.Name == "":
 			say("server at %s was added and has not run yet", m.PeerURL)
 		case m.Learner:
 			say("server %s is catching up, and has no vote yet", m.Name)
+		default:
+			voters++
 		}
+	}
+	if voters == 2 {
+		say("note   the cluster has two servers, and stops when either is down: a third makes it bear the loss of one (docs/guides/cluster.md)")
 	}
 	for _, m := range v.Store.Members {
 		role := ""

@@ -24,3 +24,29 @@ func TestStatusOfLearners(t *testing.T) {
 		t.Errorf("%s, want of the members:\n%s", &out, want)
 	}
 }
+
+// TestStatusOfTwoServers: of a cluster that can lose no server though all are up, the status says
+// so.
+func TestStatusOfTwoServers(t *testing.T) {
+	t.Parallel()
+	const note = "the cluster has two servers, and stops when either is down"
+	for members, want := range map[string]bool{
+		`{"name": "s1"}`:                                                  false,
+		`{"name": "s1"}, {"name": "s2"}`:                                  true,
+		`{"name": "s1"}, {"learner": true}`:                               false,
+		`{"name": "s1"}, {"name": "s2"}, {"name": "s3", "learner": true}`: true,
+		`{"name": "s1"}, {"name": "s2"}, {"name": "s3"}`:                  false,
+	} {
+		var v statusView
+		if err := json.Unmarshal([]byte(`{"cluster": [`+members+`]}`), &v); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := printStatus(&out, v); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), note) != want {
+			t.Errorf("of %s the note is %t, want %t:\n%s", members, !want, want, &out)
+		}
+	}
+}
