@@ -179,9 +179,14 @@ var guides = map[string]guide{
 			"serve: (2)":             {on: twoServers, then: `sed -i "s/192.0.2.2:/192.0.2.${HOSTNAME#s}:/" /etc/heddle/heddle.yaml`},
 			"install -d -o heddle -g heddle -m 700 /var/lib/heddle": {on: twoServers, token: "{machine}"}, // at once, although the page says one at a time
 			". /var/lib/heddle/openrc": {on: twoServers[1:], change: map[string]string{"heddle cluster list": "until [ $(heddle cluster list | grep -c ' up ') = 3 ]; do sleep 0.2; done"},
-				then: "cp -r /var/lib/heddle/tls /opt/heddle-shared/stolen"}, // for when it is stolen
-			"heddle cluster remove s2":                          {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
-			"heddle cluster remove s3":                          {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
+				then: `cp -r /var/lib/heddle/tls /opt/heddle-shared/stolen # for when it is stolen
+					printf 'agent:\n  server-data: /var/lib/heddle\n  tunnel-ip: 192.0.2.3\n' >> /etc/heddle/heddle.yaml
+					systemctl enable --now heddle-agent`},
+			"heddle cluster remove s2": {change: map[string]string{"heddle cluster remove s2": "until heddle cluster remove s2; do sleep 0.5; done"}}, // it was up a moment ago
+			"heddle cluster remove s3": {change: map[string]string{"heddle cluster remove s3": "until heddle cluster remove s3; do sleep 0.5; done"}},
+			"(umask 077; printf '%s\\n' heddle-join-1.eyJz… > /etc/heddle/join-token)": {on: twoServers[1:], token: "s3",
+				first: "sed -i 's|server-data: .*|join-file: /etc/heddle/join-token|' /etc/heddle/heddle.yaml",
+				then:  "until curl -sf http://127.0.0.1:9699/readyz; do sleep 0.2; done; test -e /var/lib/heddle-agent/host.json"},
 			"heddle cluster remove s3 (2)":                      {notRun: stolenFollowed},
 			"until heddle ca rotate --retire; do sleep 1; done": {notRun: stolenFollowed},
 			"systemctl restart heddle (2)":                      {notRun: stolenFollowed},

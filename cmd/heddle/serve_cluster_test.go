@@ -340,11 +340,20 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	}
 	s1.waitMembers(t, "s1", "s4", "s5")
 
-	// One comes back and hears that it was removed while it was dead.
+	// One comes back and hears that it was removed while it was dead. The agent of its machine goes
+	// on by the others, also when it starts again.
 	removed := s.servers[1]
+	near := &host{ns: removed.ns, name: removed.ns.Name, ip: removed.ip, state: t.TempDir()}
+	t.Cleanup(func() { succeed(t, near.ns, "agent", "--cleanup", "--name", near.name) })
+	agent := start(t, near.ns, near.agent("--server-data", removed.data)...)
 	removed.run = launch(t, removed.ns, removed.member()...)
 	removed.run.waitLog(t, "this server's store was removed from the cluster")
 	removed.run.waitEnd(t)
+	catchesUp(t, agent, admin)
+	agent.stop(t)
+	agent = start(t, near.ns, near.agent("--server-data", removed.data)...)
+	catchesUp(t, agent, admin)
+	agent.stop(t)
 	removed.join(t, s1)
 	s1.waitMembers(t, "s1", "s2", "s4", "s5")
 

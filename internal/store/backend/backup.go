@@ -200,7 +200,7 @@ func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, 
 }
 
 // OpenLocal is [OpenRunning] for agents: they use the other members of the server's cluster while
-// it is down. [LocalEndpoints] tells which there are later.
+// it is down, or after it was removed. [LocalEndpoints] tells which there are later.
 func OpenLocal(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
 	o := Embedded{DataDir: dataDir}
 	others := o.memberStores()

@@ -194,19 +194,32 @@ func describe(members []Member) string {
 }
 
 // readPeers returns the members as this one has known them last, or nil.
-func (o Embedded) readPeers() (members []Member) {
-	raw, err := os.ReadFile(filepath.Join(o.etcdDir(), peersFile))
+func (o Embedded) readPeers() []Member { return membersIn(o.etcdDir()) }
+
+// membersIn returns the members that a store's directory lists, or nil.
+func membersIn(dir string) (members []Member) {
+	raw, err := os.ReadFile(filepath.Join(dir, peersFile))
 	if err != nil || json.Unmarshal(raw, &members) != nil {
 		return nil
 	}
 	return members
 }
 
+// otherMembers returns the members that a server which was removed from their cluster, and has no
+// store since, has known last.
+func (o Embedded) otherMembers() []Member {
+	if _, err := os.Stat(o.etcdDir()); !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return slices.DeleteFunc(membersIn(o.etcdDir()+removedSuffix), func(m Member) bool { return m.Own })
+}
+
 // memberStores returns the URLs by which hosts reach the members that vote; nil without a cluster.
+// Of a server that was removed they are the others'.
 func (o Embedded) memberStores() (urls []string) {
 	members := o.readPeers()
 	if len(members) < 2 {
-		return nil
+		members = o.otherMembers()
 	}
 	for _, m := range members {
 		if !m.Learner && strings.HasPrefix(m.StoreURL, "https://") {

@@ -181,6 +181,20 @@ func TestPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if got, want := LocalEndpoints(o2.DataDir), []string{"unixs://" + o2.tlsSocket(), "https://" + o1.Agents}; !slices.Equal(got, want) {
+		t.Errorf("agents of the removed server's machine use %q, want %q", got, want)
+	}
+	near, err := OpenLocal(ctx, o2.DataDir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near.Close()
+	if err := os.Mkdir(o2.etcdDir(), 0o700); err != nil { // it begins with another store
+		t.Fatal(err)
+	}
+	if got := LocalEndpoints(o2.DataDir); len(got) != 1 {
+		t.Errorf("agents use another cluster beside the store: %q", got)
+	}
 }
 
 // TestCheckMember: a member whose log is lost, or that takes the name of another, does not start,
