@@ -144,6 +144,7 @@ var guides = map[string]guide{
 			"apt-get install ./heddle_NEW_amd64.deb":                                                                         {notRun: "scripts/package upgrades a package, under a real systemd"},
 			"install -m 755 heddle.new /usr/local/bin/heddle":                                                                {first: "cp bin/heddle heddle.new"},
 			"systemctl stop heddle.socket heddle":                                                                            {notRun: "scripts/package follows it, under a real systemd"},
+			"install -d /etc/systemd/system/heddle.socket.d":                                                                 {notRun: "scripts/package follows it, under a real systemd"},
 			"journalctl -t heddle -p warning --since -1h":                                                                    {notRun: "scripts/package looks records up by fields, in a real journal"},
 			"systemctl stop heddle.target         # returns when all have ended":                                             {notRun: "scripts/package follows it, under a real systemd"},
 			"heddle doctor --config /etc/heddle/heddle.yaml --peer 192.0.2.12":                                               {change: map[string]string{"192.0.2.12": "192.0.2.1"}},

@@ -197,7 +197,8 @@ func (c *serveConfig) run(ctx context.Context) error {
 		return err
 	}
 	if left := s.inherited.Left(); len(left) > 0 {
-		return usagef("the service manager listens on %s, where no API is served: give heddle.socket and heddle.yaml the same addresses", strings.Join(left, ", "))
+		return usagef("the service manager listens on %s, where no API is served: give heddle.socket and heddle.yaml the same addresses, by /etc/systemd/system/heddle.socket.d/addresses.conf: "+
+			"below [Socket] an empty ListenStream=, and then one for each API; docs/guides/operating.md has it", strings.Join(left, ", "))
 	}
 	s.tasks = append(s.tasks, newMembership(st, c.cluster.name, "serve", s.describe, log), newLoop("embedded store", st.Serve))
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)

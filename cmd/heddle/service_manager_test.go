@@ -56,12 +56,13 @@ func (s *sockets) passedTo(direct *exec.Cmd) *exec.Cmd {
 }
 
 // TestRestartsRefuseNobody: with the service manager's sockets a server starts again and again
-// under load, and no call fails: of clients that keep their connections, and of those that do not.
+// under load, and no call of any API fails: of clients that keep their connections, and of those
+// that do not.
 func TestRestartsRefuseNobody(t *testing.T) {
 	t.Parallel()
 	ns := netlab.ForTest(t).MustNamespace(t, "serve")
 	args := serveAt("127.0.0.1", t.TempDir())
-	passed := listenFor(t, ns, "127.0.0.1:5000", "127.0.0.1:9696", "127.0.0.1:9698")
+	passed := listenFor(t, ns, socketAddresses(t)...)
 	launched := func() *running {
 		r := launchAs(t, ns, passed.command(args...), args...)
 		r.waitReady(t)
@@ -73,7 +74,12 @@ func TestRestartsRefuseNobody(t *testing.T) {
 	anew := login(t, ns, "127.0.0.1", args[2])
 	anew.http.Transport.(*http.Transport).DisableKeepAlives = true
 
-	load := loadAPI(t, admin, admin, anew, anew)
+	balancers := *anew
+	balancers.base = "http://127.0.0.1:9876"
+	listBalancers := func(ctx context.Context, _ string) error {
+		return balancers.call(ctx, http.MethodGet, "/v2.0/lbaas/loadbalancers", nil, nil)
+	}
+	load := startLoad(t, admin.writeAndRead, admin.writeAndRead, anew.writeAndRead, anew.writeAndRead, listBalancers)
 	const restarts = 20
 	for range restarts {
 		load.wait(40)
@@ -82,6 +88,21 @@ func TestRestartsRefuseNobody(t *testing.T) {
 	}
 	load.stop()
 	t.Logf("%d rounds of calls in %d restarts, %d failed", load.calls.Load(), restarts, load.failed.Load())
+}
+
+// socketAddresses returns the addresses of heddle.socket.
+func socketAddresses(t *testing.T) (all []string) {
+	t.Helper()
+	raw, err := os.ReadFile(pagePath("files/heddle.socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if address, found := strings.CutPrefix(line, "ListenStream="); found {
+			all = append(all, strings.TrimSpace(address))
+		}
+	}
+	return all
 }
 
 // apiLoad is a load of calls of which none may fail.
@@ -94,15 +115,25 @@ type apiLoad struct {
 // loadAPI has each client make, read and delete networks until the load is stopped, at the latest
 // when the test ends.
 func loadAPI(t *testing.T, clients ...*client) *apiLoad {
+	var rounds []func(context.Context, string) error
+	for _, c := range clients {
+		rounds = append(rounds, c.writeAndRead)
+	}
+	return startLoad(t, rounds...)
+}
+
+// startLoad repeats each of the rounds of calls, which get a name, until the load is stopped, at
+// the latest when the test ends.
+func startLoad(t *testing.T, rounds ...func(context.Context, string) error) *apiLoad {
 	ctx, cancel := context.WithCancel(t.Context())
 	load := &apiLoad{called: make(chan struct{}, 1)}
 	var running sync.WaitGroup
 	load.stop = func() { cancel(); running.Wait() }
 	t.Cleanup(load.stop)
-	for i, c := range clients {
+	for i, round := range rounds {
 		running.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				if err := c.writeAndRead(ctx, fmt.Sprintf("n%d-%d", i, n)); err != nil && ctx.Err() == nil {
+				if err := round(ctx, fmt.Sprintf("n%d-%d", i, n)); err != nil && ctx.Err() == nil {
 					load.failed.Add(1)
 					t.Error(err)
 				}
@@ -150,7 +181,7 @@ func TestSocketsWithoutAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(text.String(), "listens on 127.0.0.1:9999, where no API is served: give heddle.socket and heddle.yaml the same addresses") {
+	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(text.String(), "listens on 127.0.0.1:9999, where no API is served: give heddle.socket and heddle.yaml the same addresses, by /etc/systemd/system/heddle.socket.d/addresses.conf") {
 		t.Errorf("exit code %d, %v: %s", code, err, &text)
 	}
 }

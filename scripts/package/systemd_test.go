@@ -136,6 +136,27 @@ func TestPackageUnderSystemd(t *testing.T) {
 	}
 }
 
+// TestSocketUnderSystemd: a client that waits at heddle.socket starts a server with settings that
+// it refuses a few times, until systemd gives up. With the socket's addresses as the guide has
+// them, it serves.
+func TestSocketUnderSystemd(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "sockets", "192.0.2.1")
+	m.put(pack(t, "v0.1.0", heddle), "/root/heddle_0.1.0_amd64.deb")
+	m.run("dpkg -i heddle_0.1.0_amd64.deb </dev/null")
+	m.run(`printf 'serve:\n  agents-listen: 192.0.2.1:2379\n  operator-listen: 192.0.2.1:9698\n' >/etc/heddle/conf.d/open.yaml
+		fails systemctl enable --now heddle.socket heddle
+		journalctl -u heddle | grep 'listens on 127.0.0.1:9698, where no API is served: give heddle.socket and heddle.yaml the same addresses'`)
+	m.run("while curl -s -o /dev/null --max-time 60 http://127.0.0.1:9696/ || test $? != 7; do :; done; systemctl is-failed heddle.socket heddle")
+	if starts := strings.Count(m.run("journalctl -o cat -u heddle"), "where no API is served"); starts > 12 {
+		t.Errorf("a client has started a server without use %d times, want a few", starts)
+	}
+	m.run(guideBlock(t, "operating.md", "install -d /etc/systemd/system/heddle.socket.d"))
+	m.run(guideBlock(t, "operating.md", "systemctl stop heddle.socket heddle"))
+	m.run(`systemctl is-active heddle.socket heddle; ss -Hltnp 'sport = :9876 or sport = :9698' | grep -c '"systemd"' | grep -x 2
+		curl -sSf http://127.0.0.1:9876/; . /var/lib/heddle/openrc; heddle host list`)
+}
+
 // TestUpgradeDoesNotWait: a package is configured, and agents start again, also while a server
 // waits for its store or ends at its start.
 func TestUpgradeDoesNotWait(t *testing.T) {
