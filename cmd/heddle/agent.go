@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,9 +143,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if len(c.roles()) == 0 {
 		return usagef("nothing to run: --overlay is off, and no other role is on")
 	}
-	tunnelIP, _ := netip.ParseAddr(c.tunnelIP) // the zero Addr is refused
-	if err := overlay.CheckTunnelIP(tunnelIP); c.overlay && err != nil {
-		return usagef("--tunnel-ip %q: %w", c.tunnelIP, err)
+	tunnelIP, err := tunnelAddress(c.tunnelIP, c.configFile)
+	if c.overlay && err != nil {
+		return err
 	}
 	if c.maxFlows < 0 {
 		return usagef("--max-flows %d: want a number of flows from 1, or 0 for the default", c.maxFlows)
@@ -239,6 +240,20 @@ func (c *agentConfig) run(ctx context.Context) error {
 		return startAgain()
 	}
 	return withRights(c.explainDenied(err))
+}
+
+// tunnelAddress returns the tunnel address that is given as text. file is the file of settings, or
+// "".
+func tunnelAddress(text, file string) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, usagef("%s: agent.tunnel-ip is missing: write it there, below agent:, as the IPv4 address of this host by which other hosts reach it, "+
+			"such as tunnel-ip: 192.0.2.11; or give it with --tunnel-ip", cmp.Or(file, defaultConfig))
+	}
+	address, _ := netip.ParseAddr(text) // the zero Addr is refused
+	if err := overlay.CheckTunnelIP(address); err != nil {
+		return netip.Addr{}, usagef("--tunnel-ip %q: %w", text, err)
+	}
+	return address, nil
 }
 
 // membersEvery is the interval between looks at the members of the server's cluster.

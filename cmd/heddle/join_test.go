@@ -188,9 +188,12 @@ func TestAgentRefusesSettings(t *testing.T) {
 	for _, ip := range []string{"127.0.0.1", "0.0.0.0", "224.0.0.5"} {
 		refuse(t, ns, 2, fmt.Sprintf("--tunnel-ip %q: other hosts cannot send to it", ip), agent(ip)...)
 	}
-	for _, ip := range []string{"", "h1", "2001:db8::1"} {
+	for _, ip := range []string{"h1", "2001:db8::1"} {
 		refuse(t, ns, 2, fmt.Sprintf("--tunnel-ip %q: want an IPv4 address of this host", ip), agent(ip)...)
 	}
+	refuse(t, ns, 2, "/etc/heddle/heddle.yaml: agent.tunnel-ip is missing: write it there", agent("")...)
+	unset := write(t, "agent:\n") // as the package's heddle.yaml
+	refuse(t, ns, 2, unset+": agent.tunnel-ip is missing: write it there", "agent", "--config", unset)
 	refuse(t, ns, 2, "--max-flows -5: want a number of flows", agent("192.0.2.1", "--max-flows", "-5")...)
 }
 
