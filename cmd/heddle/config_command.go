@@ -97,7 +97,7 @@ func checkConfig(out io.Writer, path string) error {
 	if len(wrong) > 0 {
 		return joinByPlace(wrong)
 	}
-	if err := checkWriters(path); err != nil {
+	if err := errors.Join(checkWriters(path), c.checkServerReads()); err != nil {
 		return err
 	}
 	var paths []string

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func configPaths(path string) ([]string, error) {
 	dir := filepath.Join(filepath.Dir(path), dropInDir)
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return paths, fmt.Errorf("configuration: %w", err)
+		return paths, fmt.Errorf("configuration: %w", explainDenial(err, dir, settingsDirMode))
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".yaml") && !strings.HasPrefix(e.Name(), ".") {
@@ -95,7 +96,7 @@ func readConfiguration(path string, top *cobra.Command) (configuration, error) {
 func (c *configuration) read(path string, top *cobra.Command) error {
 	text, err := readConfigFile(path)
 	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
+		return fmt.Errorf("configuration: %w", explainDenial(err, path, settingsMode))
 	}
 	path = terminal.Escape(path)
 	var all map[string]any
@@ -149,6 +150,79 @@ func readConfigFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s has %d bytes: want %d at most", path, info.Size(), mostSettings)
 	}
 	return io.ReadAll(io.LimitReader(f, mostSettings))
+}
+
+// serverUser is the user, and its group, of the units of servers, which do not run as root.
+const serverUser = "heddle"
+
+// The modes of settings that root and serverUser can read.
+const settingsMode, settingsDirMode = 0o640, 0o750
+
+// explainDenial adds to an error of reading settings at a path, if it is one of missing rights, how
+// to give them to serverUser.
+func explainDenial(err error, path string, mode int) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w: let the unit's user read it: chgrp %[2]s %[3]s; chmod %[4]o %[3]s", err, serverUser, path, mode)
+}
+
+// checkServerReads returns an error that names the configuration files, and their directories, that
+// serverUser cannot read though a unit of that user does: such a unit does not start. It finds
+// nothing where there is no such user.
+func (c configuration) checkServerReads() error {
+	served := slices.ContainsFunc([]string{"serve", "xapi", "tunnel-controller"}, func(section string) bool {
+		_, found := c.sections[section]
+		return found
+	})
+	account, err := user.Lookup(serverUser)
+	if err != nil || !served {
+		return nil
+	}
+	return c.checkReads(account)
+}
+
+// checkReads returns an error that names the files and directories whose modes keep a user out.
+func (c configuration) checkReads(account *user.User) error {
+	groups, err := account.GroupIds()
+	if err != nil {
+		return fmt.Errorf("groups of user %s: %w", account.Username, err)
+	}
+	dir := filepath.Dir(c.files[0].path)
+	wanted := map[string]fs.FileMode{dir: 0o1, filepath.Join(dir, dropInDir): 0o5}
+	for _, f := range c.files {
+		wanted[f.path] = 0o4
+	}
+	var denied []error
+	for _, path := range slices.Sorted(maps.Keys(wanted)) {
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no drop-ins
+		} else if err != nil {
+			return err
+		}
+		if granted(info, account.Uid, groups)&wanted[path] != wanted[path] {
+			mode := settingsMode
+			if info.IsDir() {
+				mode = settingsDirMode
+			}
+			denied = append(denied, explainDenial(fmt.Errorf("user %s cannot read %s: %w", account.Username, path, fs.ErrPermission), path, mode))
+		}
+	}
+	return errors.Join(denied...)
+}
+
+// granted returns the rights that a file's mode gives to a user of these groups: read 4, write 2,
+// execute 1.
+func granted(info fs.FileInfo, uid string, groups []string) fs.FileMode {
+	at, mode := info.Sys().(*syscall.Stat_t), info.Mode().Perm()
+	switch {
+	case fmt.Sprint(at.Uid) == uid:
+		return mode >> 6
+	case slices.Contains(groups, fmt.Sprint(at.Gid)):
+		return mode >> 3 & 0o7
+	}
+	return mode & 0o7
 }
 
 // writersCheck finds users who can change the settings of what runs as root.

@@ -2,15 +2,20 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"heddle/internal/cli"
 )
@@ -213,5 +218,73 @@ func TestWriters(t *testing.T) {
 				t.Errorf("got %v, want %s", err, step.want)
 			}
 		}
+	}
+}
+
+// TestServerReads: settings that the user of servers' units cannot read, with which a server would
+// not start, are named with what to do. So are those that this process cannot read.
+func TestServerReads(t *testing.T) {
+	t.Parallel()
+	path := writeConfig(t, "serve:\n  data: /x\n", map[string]string{"x.yaml": ""})
+	dir := filepath.Join(filepath.Dir(path), dropInDir)
+	dropIn := filepath.Join(dir, "x.yaml")
+	account := &user.User{Uid: "65534", Gid: "65534", Username: "nobody"}
+	check := func() error {
+		c, err := readConfiguration(path, newRoot())
+		return cmp.Or(err, c.checkReads(account))
+	}
+	modes := func(group int, main, dropIns, file os.FileMode) {
+		t.Helper()
+		for _, p := range []string{path, dir, dropIn} {
+			if err := os.Chown(p, 0, group); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Chmod(path, main), os.Chmod(dir, dropIns), os.Chmod(dropIn, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		group               int
+		main, dropIns, file os.FileMode
+		denied              string // "": none is
+		mode                string
+	}{
+		{0, 0o644, 0o755, 0o644, "", ""},
+		{65534, 0o640, 0o750, 0o640, "", ""},
+		{0, 0o644, 0o755, 0o600, dropIn, "640"},
+		{0, 0o644, 0o755, 0o640, dropIn, "640"},
+		{65534, 0o604, 0o755, 0o644, path, "640"},
+		{0, 0o644, 0o751, 0o644, dir, "750"},
+	} {
+		modes(c.group, c.main, c.dropIns, c.file)
+		err := check()
+		if c.denied == "" {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		want := fmt.Sprintf("user nobody cannot read %s: permission denied: let the unit's user read it: chgrp heddle %[1]s; chmod %s %[1]s", c.denied, c.mode)
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+
+	modes(0, 0o644, 0o755, 0o600)
+	if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with the goroutine, and its rights with it
+		_, err := unix.SetfsuidRetUid(65534)
+		if err == nil {
+			_, err = readConfiguration(path, newRoot())
+		}
+		failed <- err
+	}()
+	if err := <-failed; err == nil || !strings.HasSuffix(err.Error(), "permission denied: let the unit's user read it: chgrp heddle "+dropIn+"; chmod 640 "+dropIn) {
+		t.Errorf("read without the right: %v", err)
 	}
 }
