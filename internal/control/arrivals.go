@@ -51,41 +51,42 @@ func (a *Arrivals) Run(ctx context.Context) error {
 func (a *Arrivals) pass(ctx context.Context) error {
 	var last error
 	for id, arrival := range a.arrived.take() {
-		activated, err := a.service.activateArrived(ctx, arrival)
+		host, err := a.service.activateArrived(ctx, arrival)
 		switch {
 		case err != nil:
 			last = fmt.Errorf("port %s, host %s: %w", arrival.PortID, arrival.HostID, err)
 			a.arrived.keep(id, arrival)
-		case activated:
-			a.log.Info("activated binding", "port", arrival.PortID, "host", arrival.HostID)
+		case host != "":
+			a.log.Info("activated binding", "port", arrival.PortID, "host", host, "id", arrival.HostID)
 		}
 	}
 	return last
 }
 
 // activateArrived makes the binding of a port to the host that its machine runs on the active one,
-// if that is inactive and the host still reports the machine. It reports whether it was.
-func (s *Service) activateArrived(ctx context.Context, at topology.PortArrival) (bool, error) {
-	return transact(ctx, s, neutron.Caller{}, func(o *operation) (bool, error) {
+// if that is inactive and the host still reports the machine. It returns the host's name, "" if it
+// was not.
+func (s *Service) activateArrived(ctx context.Context, at topology.PortArrival) (host string, err error) {
+	return transact(ctx, s, neutron.Caller{}, func(o *operation) (string, error) {
 		_, reported := schema.PortArrivals.Peek(o.tx, schema.PortArrivals.ID(&at))
 		old, there := schema.Ports.Peek(o.tx, at.PortID)
 		if !reported || !there {
-			return false, nil
+			return "", nil
 		}
 		i := slices.IndexFunc(old.OtherBindings, func(b neutron.PortBinding) bool { return b.BoundHostID == at.HostID && !b.Deactivated })
 		if i < 0 {
-			return false, nil
+			return "", nil
 		}
 		n, err := schema.Networks.Need(o.tx, old.NetworkID)
 		if err != nil {
-			return false, err
+			return "", err
 		}
 		p := *old
 		p.OtherBindings = slices.Clone(old.OtherBindings)
 		if _, err := (portBindings{s.ports, p.ID}).exchange(o, &p, i); err != nil {
-			return false, err
+			return "", err
 		}
 		o.bump(&p.Standard)
-		return true, o.putPort(&p, n)
+		return p.HostID, o.putPort(&p, n)
 	})
 }

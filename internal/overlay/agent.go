@@ -27,6 +27,7 @@ import (
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/presence"
+	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 	"heddle/internal/task"
@@ -293,6 +294,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/",
 		Except: keptByOthers(o.HostID), TTL: o.LeaseTTL, Log: a.log})
 	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log, Watchdog: o.Watchdog}, tables(o.HostID)...)
+	keys.hostName = func(id string) string { return schema.HostName(records.Over(a.replica.Snapshot()), id) }
 	a.underlay = newUnderlay(a.net, a.dp, o.TunnelIP, a.wayChanged, a.log)
 	a.underlay.unreachable = func(is bool) { a.obstacles.set(noTunnelAddress, is) }
 	if c := keys.crypt; c != nil {
@@ -307,7 +309,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	keys.publish = a.publishKeys
 	a.attachments = &attachments{net: a.net, engine: a.engine, underlay: a.underlay, obstacles: a.obstacles,
 		placed: map[string]placed{}, wanted: map[string]string{}, since: map[string]time.Time{}}
-	a.attachments.reconciler = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
+	a.attachments.reconciler = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Key: "port", Target: a.attachments,
 		Equal: func(x, y attachment) bool { return x == y }, Parallel: 8, Log: a.log})
 	a.engine.moves.kick = a.attachments.reconciler.Kick
 	a.arrivals = newArrivals(a.net, a.attachments, a.log)

@@ -230,6 +230,9 @@ func (a *attachments) forget(id string) {
 	a.engine.reports.Delete(schema.PortStates.KeyOf(&topology.PortState{PortID: id, HostID: a.engine.host}))
 	a.engine.detached(id)
 	a.mu.Lock()
+	if before, was := a.placed[id]; was {
+		a.engine.log.Debug("detached port", "port", id, "interface", before.link.Name)
+	}
 	delete(a.placed, id)
 	delete(a.since, id)
 	a.mu.Unlock()
@@ -258,6 +261,9 @@ func (a *attachments) attached(p localPort, at placed) {
 	a.engine.net.attached(p)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if before, was := a.placed[p.id]; !was || before.link.Index != at.link.Index {
+		a.engine.log.Debug("attached port", "port", p.id, "interface", at.link.Name)
+	}
 	a.placed[p.id] = at
 }
 

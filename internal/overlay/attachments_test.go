@@ -60,6 +60,10 @@ func TestInterfaceBeforeAndAfter(t *testing.T) {
 	}
 	l.put(second.owner(), nil)
 	l.wait("the deleted port to be detached", func() bool { return len(h.agent.dp.Ports()) == 3 })
+	for _, m := range all {
+		h.logged(`"attached port" port=` + m.port.ID)
+	}
+	h.logged(`"detached port" port=` + second.port.ID)
 }
 
 // TestInterfacesThatNoWorkloadIsBehind: above all the underlay is never taken for one.
@@ -73,6 +77,7 @@ func TestInterfacesThatNoWorkloadIsBehind(t *testing.T) {
 	bad.port.InterfaceName = "eth0"
 	bad.bind()
 	l.wait("the binding to be refused", func() bool { return l.hosts[0].agent.attachments.reconciler.Status().Failing == 1 })
+	l.hosts[0].logged(`"failed, will try again" what=attachments port=` + bad.port.ID)
 	a, b := n.machine(l.hosts[0], g), n.machine(l.hosts[1], g)
 	if err := a.ping(b.v4, 1); err != nil {
 		t.Error(err)

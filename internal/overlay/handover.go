@@ -216,7 +216,7 @@ func (x *handovers) handOver(host string, ports map[string]*leaving) {
 		s.Ports = append(s.Ports, id)
 	}
 	x.e.sendState(t, host, s)
-	x.e.log.Debug("handed over connections", "ports", len(ports), "host", host, "connections", len(s.Conns), "translations", len(s.NATs))
+	x.e.log.Debug("handed over connections", "ports", len(ports), "host", x.e.keys.hostName(host), "id", host, "connections", len(s.Conns), "translations", len(s.NATs))
 }
 
 // stateOf returns the connections and translations that ports have opened, or that have an address

@@ -34,6 +34,7 @@ type hellos struct {
 	// grace is for how long a host may be silent, besides hellos that are lost, before its tunnel
 	// counts as dead: until then the store says whether its agent has died.
 	grace time.Duration
+	name  func(host string) string
 	log   *slog.Logger
 
 	mu       sync.Mutex
@@ -41,7 +42,7 @@ type hellos struct {
 }
 
 func newHellos(e *engine, grace time.Duration) *hellos {
-	return &hellos{hosts: e.keys.helloHosts, grace: grace, log: e.log, sessions: map[string]*helloSession{},
+	return &hellos{hosts: e.keys.helloHosts, grace: grace, name: e.keys.hostName, log: e.log, sessions: map[string]*helloSession{},
 		sent: func(host string) flow.Usage {
 			t, _ := e.tunnelTo(host)
 			return e.sent.of(t)
@@ -123,9 +124,9 @@ func (x *hellos) logChange(host string, s *helloSession, now time.Time) {
 		{out, "nothing arrives at a host by the tunnel to it, though its agent is alive", "frames arrive at a host again"}} {
 		switch {
 		case d.state == flow.TunnelDead && was[i] != flow.TunnelDead:
-			x.log.Warn(d.died, "host", host)
+			x.log.Warn(d.died, "host", x.name(host), "id", host)
 		case d.state == flow.TunnelAlive && was[i] == flow.TunnelDead:
-			x.log.Info(d.was, "host", host)
+			x.log.Info(d.was, "host", x.name(host), "id", host)
 		}
 	}
 }

@@ -138,10 +138,13 @@ func newHelloPair() *helloPair {
 		p.known[here] = map[string]bool{there: true}
 		p.ends[here] = &hellos{hosts: func() map[string]bool { return p.known[here] }, sent: func(string) flow.Usage { return flow.Usage{} },
 			send:  func(_ string, h flowstate.Hello) { p.ends[there].received(here, &h, p.now) },
-			grace: helloGrace, log: slog.New(slog.DiscardHandler), sessions: map[string]*helloSession{}}
+			grace: helloGrace, name: hostItself, log: slog.New(slog.DiscardHandler), sessions: map[string]*helloSession{}}
 	}
 	return p
 }
+
+// hostItself returns the id of a host as its name.
+func hostItself(id string) string { return id }
 
 // seconds returns the states of the tunnel at both ends, in and out, that each of some seconds
 // ended with.
@@ -212,7 +215,7 @@ func TestHelloRate(t *testing.T) {
 		}
 		sent := map[string]int{}
 		x := &hellos{hosts: func() map[string]bool { return ids }, sent: func(string) flow.Usage { return flow.Usage{} },
-			send: func(host string, _ flowstate.Hello) { sent[host]++ }, log: slog.New(slog.DiscardHandler), sessions: map[string]*helloSession{}}
+			send: func(host string, _ flowstate.Hello) { sent[host]++ }, name: hostItself, log: slog.New(slog.DiscardHandler), sessions: map[string]*helloSession{}}
 		now := time.Unix(1_700_000_000, 0)
 		for range 120 {
 			before := 0
@@ -454,6 +457,8 @@ func TestTunnelDeadInOneDirection(t *testing.T) {
 	if dead := h1.agent.hostReport(false).DeadTunnels; len(dead) != 1 || dead[0].Host != h2.id || dead[0].In.State != flow.TunnelAlive || dead[0].Out.State != flow.TunnelDead {
 		t.Errorf("%s reports the dead tunnels %+v", h1.name, dead)
 	}
+	h1.logged(`by the tunnel to it, though its agent is alive" host=h2 id=` + h2.id)
+	h2.logged(`by its tunnel, though its agent is alive" host=h1 id=` + h1.id)
 
 	l.nft("delete table bridge cut")
 	h1.direction("heddle_overlay_tunnel_out_alive", h2, 1)
@@ -461,4 +466,12 @@ func TestTunnelDeadInOneDirection(t *testing.T) {
 	if dead := h1.agent.hostReport(false).DeadTunnels; len(dead) != 0 {
 		t.Errorf("%s still reports the dead tunnels %+v", h1.name, dead)
 	}
+	h1.logged(`"frames arrive at a host again" host=h2`)
+	h2.logged(`"frames arrive from a host again" host=h1`)
+}
+
+// logged waits until the log of the host's agent has some text.
+func (h *testHost) logged(text string) {
+	h.lab.t.Helper()
+	h.lab.wait(fmt.Sprintf("the log of %s to have %s", h.name, text), func() bool { return strings.Contains(h.log.String(), text) })
 }

@@ -43,6 +43,8 @@ type hostKeys struct {
 	publish func(*topology.TunnelKeys)
 	clock   func() time.Time
 	kick    task.Notice // wakes Run
+	// hostName returns the name of a host, for logs.
+	hostName func(id string) string
 
 	changing sync.Mutex // held while peers are derived and entered
 	mu       sync.RWMutex
@@ -118,7 +120,7 @@ func (k *hostKeys) windowOf(host string) (w hostkey.Window) {
 		w, err = hostkey.ParseWindow(value)
 	}
 	if err != nil {
-		k.log.Warn("cannot read the received messages of a host", "host", host, "err", err)
+		k.log.Warn("cannot read the received messages of a host", "host", k.hostName(host), "id", host, "err", err)
 	}
 	return w
 }
@@ -192,7 +194,7 @@ func (k *hostKeys) setHosts(s *snapshot.Snapshot, addrs map[string][]netip.Addr)
 	for _, host := range gone {
 		if id, err := uuid.Parse(host); err == nil {
 			if err := k.windows.Delete(id[:]); err != nil {
-				k.log.Warn("cannot remove the received messages of a host", "host", host, "err", err)
+				k.log.Warn("cannot remove the received messages of a host", "host", k.hostName(host), "id", host, "err", err)
 			}
 		}
 	}
@@ -260,7 +262,7 @@ func (k *hostKeys) derive(hosts []string) {
 			k.mu.RUnlock()
 			pair, err := k.pairs.Derive(host, record, before)
 			if err != nil {
-				k.log.Error("not accepting frames of a host whose tunnel keys cannot be used", "host", host, "err", err)
+				k.log.Error("not accepting frames of a host whose tunnel keys cannot be used", "host", k.hostName(host), "id", host, "err", err)
 			}
 			k.mu.Lock()
 			h.pair = pair
@@ -269,7 +271,7 @@ func (k *hostKeys) derive(hosts []string) {
 			addrs := h.addrs
 			k.mu.Unlock()
 			if warn {
-				k.log.Warn("frames of a host are accepted without a secret: its agent is of an earlier version; upgrade it, or remove the host", "host", host)
+				k.log.Warn("frames of a host are accepted without a secret: its agent is of an earlier version; upgrade it, or remove the host", "host", k.hostName(host), "id", host)
 			}
 			k.enter(host, h, addrs, pair)
 			if before == nil && pair != nil {
@@ -310,7 +312,7 @@ func (k *hostKeys) enter(host string, h *otherHost, addrs []netip.Addr, pair *ho
 		if err != nil {
 			h.out = true
 			if !wasOut {
-				k.log.Error("cannot enter a host, will try again", "host", host, "address", a, "err", err)
+				k.log.Error("cannot enter a host, will try again", "host", k.hostName(host), "id", host, "address", a, "err", err)
 			}
 		}
 	}
@@ -492,7 +494,7 @@ func (k *hostKeys) isNew(host string, h *otherHost, pair *hostkey.Pair, head hos
 		err = k.windows.Put(id[:], h.window.Append(nil))
 	}
 	if err != nil {
-		k.log.Warn("a host's message could be repeated after a restart of this agent", "host", host, "err", err)
+		k.log.Warn("a host's message could be repeated after a restart of this agent", "host", k.hostName(host), "id", host, "err", err)
 	}
 	return true
 }

@@ -441,7 +441,7 @@ func (e *engine) receive(u *datapath.Upcall) {
 	state, reason, err := e.keys.open(host, u.Frame)
 	if err != nil {
 		e.count.drop(reason)
-		e.log.Debug("rejected state message", "host", host, "from", u.From, "err", err)
+		e.log.Debug("rejected state message", "host", e.keys.hostName(host), "id", host, "from", u.From, "err", err)
 		return
 	}
 	now := e.clock()

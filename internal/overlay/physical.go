@@ -214,8 +214,8 @@ func (p *physical) note(network, name string, now linkState) {
 	switch {
 	case now.problem == before.problem && known:
 	case now.problem == "":
-		p.log.Info("carrying a physical network", "network", network, "interface", name)
+		p.log.Info("carrying a physical network", "physical_network", network, "interface", name)
 	default:
-		p.log.Warn("not carrying a physical network", "network", network, "interface", name, "err", now.problem)
+		p.log.Warn("not carrying a physical network", "physical_network", network, "interface", name, "err", now.problem)
 	}
 }

@@ -42,6 +42,7 @@ var ErrWait = errors.New("waiting")
 // Options configure a Reconciler. Only Name and Target are needed.
 type Options[K cmp.Ordered, V any] struct {
 	Name   string // of the items in logs and errors, such as "attachments"
+	Key    string // attribute of a log record with an item's key; default "item"
 	Target Target[K, V]
 	Equal  func(a, b V) bool // default: values are never equal, every sweep sets all
 	// Rank orders items: lower ranks are set first and deleted last. Default: all alike.
@@ -124,6 +125,7 @@ func New[K cmp.Ordered, V any](o Options[K, V]) *Reconciler[K, V] {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Key = cmp.Or(o.Key, "item")
 	o.Parallel, o.SweepEvery = cmp.Or(o.Parallel, 1), cmp.Or(o.SweepEvery, time.Minute)
 	o.RetryMin, o.RetryMax = cmp.Or(o.RetryMin, 100*time.Millisecond), cmp.Or(o.RetryMax, 30*time.Second)
 	return &Reconciler[K, V]{opts: o, items: map[K]*item[V]{}, kick: task.NewNotice(), settled: make(chan struct{})}
@@ -381,7 +383,7 @@ func (r *Reconciler[K, V]) finish(j job[K, V], err error) {
 		return
 	case err == nil:
 		if it.tries > 0 {
-			r.opts.Log.Info("recovered", "what", r.opts.Name, "item", fmt.Sprint(j.key), "failures", it.tries)
+			r.opts.Log.Info("recovered", "what", r.opts.Name, r.opts.Key, fmt.Sprint(j.key), "failures", it.tries)
 		}
 		it.known = !j.remove
 		it.state, it.tries, it.err = placed, 0, nil
@@ -392,7 +394,7 @@ func (r *Reconciler[K, V]) finish(j job[K, V], err error) {
 	default:
 		it.tries++
 		if it.tries == 1 {
-			r.opts.Log.Warn("failed, will try again", "what", r.opts.Name, "item", fmt.Sprint(j.key), "err", err)
+			r.opts.Log.Warn("failed, will try again", "what", r.opts.Name, r.opts.Key, fmt.Sprint(j.key), "err", err)
 		}
 		it.state, it.err, r.failed = failing, err, j.key
 		it.retryAt = r.opts.Now().Add(r.pause(it.tries))

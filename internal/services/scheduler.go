@@ -225,7 +225,8 @@ func (s *Scheduler) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hosts := liveHosts(records.Over(snap))
+	r := records.Over(snap)
+	hosts := liveHosts(r)
 	containers, others := s.takeUnsettled()
 	homeless := map[string]bool{}
 	for _, c := range containers {
@@ -244,7 +245,7 @@ func (s *Scheduler) pass(ctx context.Context) error {
 		if delete(homeless, m.ContainerID); m.To == "" {
 			homeless[m.ContainerID] = true
 		}
-		s.log.Info("placed service container", "container", m.ContainerID, "from", m.From, "host", m.To)
+		s.log.Info("placed service container", "container", m.ContainerID, "from", schema.HostName(r, m.From), "host", schema.HostName(r, m.To))
 		s.mu.Lock()
 		s.moves++
 		s.mu.Unlock()

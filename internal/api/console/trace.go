@@ -110,7 +110,7 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, fram
 		if err != nil || answer != nil {
 			return answer, err
 		}
-		c.Log.Warn("no answer to a trace", "host", at.host, "port", at.port, "waited", c.TraceWait)
+		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, at.host), "id", at.host, "port", at.port, "waited", c.TraceWait)
 	}
 	return simulated(snap, at, frame), nil
 }

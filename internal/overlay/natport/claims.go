@@ -177,7 +177,7 @@ func (l *Leases) Changed(c *snapshot.Changed, s *snapshot.Snapshot) {
 		if first := l.newOwner(s, a, p.held[i]); first != nil {
 			p.held = slices.Delete(p.held, i, i+1)
 			l.opts.Log.Warn("lost a block of NAT ports to another host, which claimed it while this host had no claim",
-				"router", a.device, "address", a.addr, "block", record.Block, "host", first.Record.(*topology.NATBlock).HostID)
+				"router", a.device, "address", a.addr, "block", record.Block, "host_id", first.Record.(*topology.NATBlock).HostID)
 		}
 		l.kick.Give()
 	}

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -171,11 +172,15 @@ func (a *HostAccounts) cutOff(ctx context.Context) error {
 				continue // removed, or the server's own
 			}
 		}
+		name, err := a.store.nameOf(ctx, host)
+		if err != nil {
+			return err
+		}
 		if err := a.store.CutOff(ctx, host, reason, time.Now()); err != nil {
 			return fmt.Errorf("cut off host %s: %w", host, err)
 		}
 		a.cut++
-		a.log.Error("cut off host, which exceeded its limits in the store", "host", host, "reason", reason)
+		a.log.Error("cut off host, which exceeded its limits in the store", "host", cmp.Or(name, host), "id", host, "reason", reason)
 	}
 	return nil
 }

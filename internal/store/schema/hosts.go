@@ -155,6 +155,14 @@ func ReportedTunnels(r records.Reader, id string) ([]topology.HostTunnel, bool) 
 	return h.Tunnels, true
 }
 
+// HostName returns the name of a host, or its id where the store has none.
+func HostName(r records.Reader, id string) string {
+	if h, ok := Hosts.Peek(r, id); ok && h.Name != "" {
+		return h.Name
+	}
+	return id
+}
+
 // RegisteredName returns the name of the host with this id, or "", without a replica.
 func RegisteredName(ctx context.Context, st store.Store, id string) (string, error) {
 	kv, err := st.Get(ctx, Hosts.Key(id))

@@ -1,6 +1,7 @@
 package xapi
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"strings"
@@ -110,7 +111,7 @@ func (k *keeper) pass(ctx context.Context) {
 			err = k.server.update(ctx, changing(func(p *pool) { p.keepHost(host, name, k.server.time()) }))
 		}
 		if err != nil && ctx.Err() == nil {
-			k.server.opts.Log.Warn("host not looked after: trying again", "host", host, "err", err)
+			k.server.opts.Log.Warn("host not looked after: trying again", "host", cmp.Or(name, host), "err", err)
 			k.add(host)
 			failed = true
 		}
