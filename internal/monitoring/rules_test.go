@@ -110,6 +110,9 @@ var alertTests = []alertTest{
 		labels: "instance=h1 severity=ticket", summary: "2 ports on h1 cannot be attached to their interfaces."},
 	{alert: "HeddlePhysicalNetworkAway", firing: []string{`heddle_overlay_physical_network_carried{instance="h1", network="physnet1"} 0x60`}, silent: []string{`heddle_overlay_physical_network_carried{instance="h1", network="physnet1"} 1x60`},
 		labels: "instance=h1 network=physnet1 severity=page", summary: "h1 does not carry the physical network physnet1."},
+	{alert: "HeddlePhysicalNetworkAway", firing: []string{`heddle_physical_network_carriers{instance="s1", network="physnet2"} 0x60`, `heddle_physical_network_carriers{instance="s2", network="physnet2"} 0x60`},
+		silent: []string{`heddle_physical_network_carriers{instance="s1", network="physnet2"} 1x60`, `heddle_physical_network_carriers{instance="s2", network="physnet2"} 0x60`},
+		labels: "network=physnet2 severity=page", summary: "No live host carries the physical network physnet2."},
 	{alert: "HeddleSeriesLeftOut", at: "90m", firing: []string{`heddle_series_left_out{instance="h1", metric="heddle_metering_bytes_total"} 4x120`}, silent: []string{`heddle_overlay_ports_wanted{instance="h1"} 4x120`},
 		labels: "instance=h1 metric=heddle_metering_bytes_total severity=ticket", summary: "h1 leaves 4 series of heddle_metering_bytes_total out."},
 }

@@ -20,7 +20,7 @@ const (
 	// hostRenewal is the time before the end of a host's certificate, of seven days unless
 	// configured, at which it has not been renewed when it should have been: at half of its life.
 	hostRenewal = 6 * time.Hour
-	mostNamed   = 10 // ports of one problem
+	mostNamed   = 10 // ports or networks of one problem
 	// longestCatchUp is the time in which a server that joins copies the largest store over a slow
 	// network, or is started by its operator.
 	longestCatchUp = 10 * time.Minute
@@ -64,6 +64,12 @@ func (v *statusView) findProblems(now time.Time) []problem {
 	for _, f := range v.faults() {
 		add("the log of the agent there has more: journalctl -u heddle-agent; a host whose record has what is not its own is misconfigured or was broken into: mend it, or heddle host remove; docs/security.md",
 			"%s: %s", f.hosts, f.text)
+	}
+	for _, p := range v.PhysicalNetworks {
+		if p.Carriers == 0 {
+			add(fmt.Sprintf("give a host an interface there, --physical %s=INTERFACE of heddle agent; on a host that has one, heddle doctor says what it lacks; docs/runbooks/HeddlePhysicalNetworkAway.md", p.Name),
+				"physical network %s: no live host carries it; what is on these networks reaches nothing outside: %s", p.Name, firstOf(p.Networks))
+		}
 	}
 	for _, way := range v.deadWays() {
 		add("look for what filters UDP port 6677 between their tunnel addresses, in this direction; docs/runbooks/HeddleTunnelDead.md", "tunnel: what host %s sends does not arrive at host %s", way.from, way.to)
@@ -192,15 +198,20 @@ func (v *statusView) deadWays() (ways []deadWay) {
 // named names some ports, with the reason for each.
 func named(ports []portView) string {
 	var words []string
-	for _, p := range ports[:min(len(ports), mostNamed)] {
+	for _, p := range ports {
 		word := p.Name + " on " + p.Host
 		if p.Reason != "" {
 			word += " (" + p.Reason + ")"
 		}
 		words = append(words, word)
 	}
-	if more := len(ports) - len(words); more > 0 {
-		words = append(words, fmt.Sprintf("and %d more", more))
+	return firstOf(words)
+}
+
+// firstOf joins the first of some words, and says how many more there are.
+func firstOf(words []string) string {
+	if more := len(words) - mostNamed; more > 0 {
+		words = append(words[:mostNamed:mostNamed], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(words, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -63,6 +64,15 @@ type statusView struct {
 	Hosts        []hostStatus    `json:"hosts"`
 	Ports        portsView       `json:"ports"`
 	Certificates []Certificate   `json:"certificates"`
+	// PhysicalNetworks are those that networks are on.
+	PhysicalNetworks []physicalNetworkView `json:"physical_networks"`
+}
+
+// physicalNetworkView is a physical network that networks are on.
+type physicalNetworkView struct {
+	Name     string   `json:"name"`
+	Carriers int      `json:"carriers"` // live hosts that carry it
+	Networks []string `json:"networks"` // names, or ids of those without one
 }
 
 // problem is something that an operator should mend.
@@ -145,6 +155,7 @@ func (c *console) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	c.askHosts(r.Context(), v.Hosts)
 	v.Ports = ports(snap, v.Hosts)
+	v.PhysicalNetworks = physicalNetworks(snap)
 	v.Problems = v.findProblems(time.Now())
 	api.WriteJSON(w, http.StatusOK, v)
 	return nil
@@ -196,6 +207,22 @@ func hostsOf(r records.Reader) []hostStatus {
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b hostStatus) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	return all
+}
+
+// physicalNetworks returns the physical networks that networks are on.
+func physicalNetworks(r records.Reader) []physicalNetworkView {
+	users := map[string][]string{}
+	for n := range schema.Networks.All(r) {
+		if n.PhysicalNetwork != "" {
+			users[n.PhysicalNetwork] = append(users[n.PhysicalNetwork], cmp.Or(n.Name, n.ID))
+		}
+	}
+	carriers, all := schema.Carriers(r), []physicalNetworkView{}
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		slices.Sort(users[name])
+		all = append(all, physicalNetworkView{name, carriers[name], users[name]})
+	}
 	return all
 }
 

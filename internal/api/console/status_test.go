@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/internal/api/operator"
+	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -280,6 +281,42 @@ func TestFindProblems(t *testing.T) {
 	}
 	v.Problems = v.findProblems(now)
 	v.wantProblems(t, "store: two: it is full", "written in format 1, though members know format 2", "late ends on 2026-01-02", "gone ended on 2026-01-02", "ports that fail: 12: a on h, b on h, c on h, d on h, e on h, f on h, g on h, h on h, i on h, j on h, and 2 more")
+}
+
+// TestUncarriedPhysicalNetworks: a physical network that networks are on, and that no live host
+// carries, is a problem; one that a live host carries, or no network is on, is none.
+func TestUncarriedPhysicalNetworks(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.writeFormat(t)
+	carry := func(names ...string) {
+		carried := map[string]string{}
+		for _, name := range names {
+			carried[name] = "eth1"
+		}
+		w.update(t, func(tx *records.Tx) error {
+			return schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: host, PhysicalNetworks: carried})
+		})
+	}
+	w.update(t, func(tx *records.Tx) (err error) {
+		for id, n := range map[string]neutron.Network{"n1": {Standard: neutron.Standard{Name: "world"}, NetworkType: "flat", PhysicalNetwork: "physnet1"},
+			"n2": {NetworkType: "vlan", PhysicalNetwork: "physnet1", SegmentationID: new(5)},
+			"n3": {Standard: neutron.Standard{Name: "office"}, NetworkType: "flat", PhysicalNetwork: "physnet2"}} {
+			n.ID = id
+			err = errors.Join(err, schema.Networks.Put(tx, &n))
+		}
+		return errors.Join(err, schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}),
+			schema.HostStates.Put(tx, &topology.HostState{HostID: host, Roles: []string{"policy"}}))
+	})
+	carry("physnet2", "idle")
+	v := w.getStatus(t)
+	v.wantProblems(t, "physical network physnet1: no live host carries it; what is on these networks reaches nothing outside: n2, world")
+	if !strings.Contains(v.Problems[0].Fix, "--physical physnet1=INTERFACE") {
+		t.Errorf("the problem says to %s", v.Problems[0].Fix)
+	}
+	carry("physnet1", "physnet2")
+	w.getStatus(t).wantProblems(t)
+	w.update(t, func(tx *records.Tx) error { return schema.HostStates.Delete(tx, host) })
+	w.getStatus(t).wantProblems(t, "host h1 is down", "physical network physnet1: ", "physical network physnet2: ")
 }
 
 // TestAhead: a clock that was read while its host was asked may be right.
