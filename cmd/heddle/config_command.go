@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -63,12 +64,31 @@ func configCommand() *cobra.Command {
 	return cmd
 }
 
-// configPath returns the path given with --config, or that of Heddle's units.
+// configPath returns the path given with --config, "" for no file, or that of Heddle's units.
 func configPath(cmd *cobra.Command) string {
-	if path, err := cmd.Flags().GetString("config"); err == nil && path != "" {
-		return path
+	if f := cmd.Flag("config"); f != nil && (f.Changed || f.Value.String() != "") {
+		return f.Value.String()
 	}
 	return defaultConfig
+}
+
+// looksAtMachine reports whether a command looks at what Heddle's units use on this machine, and so
+// has their settings unless it is given others.
+func looksAtMachine(cmd *cobra.Command) bool {
+	return slices.Contains([]string{"doctor", "support"}, section(cmd).Name())
+}
+
+// configureAsUnits configures a command that looks at this machine by the units' settings at path,
+// if they are there. Where they are wrong it says so and goes on without: it is run to find faults.
+func configureAsUnits(cmd *cobra.Command, path string, lookup func(string) (string, bool)) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		err := configure(cmd, path, lookup)
+		if err == nil {
+			return nil
+		}
+		terminal.Fprintf(cmd.ErrOrStderr(), "heddle: going on without the settings in %s: %s\n", path, err)
+	}
+	return configure(cmd, "", lookup)
 }
 
 // checkConfig prints how many settings each section has, or returns all that is wrong with them.

@@ -205,7 +205,7 @@ func (s *connectivitySite) testWell(t *testing.T) {
 func (s *connectivitySite) doctorSays(t *testing.T, h *host, run, peer, line string) {
 	t.Helper()
 	withinLease(t, "the doctor on "+h.name+" to say "+line, func() bool {
-		text, _ := output(t, h.ns, "doctor", "--run-dir", run, "--peer", peer)
+		text, _ := output(t, h.ns, "doctor", "--config", "", "--run-dir", run, "--peer", peer)
 		return regexp.MustCompile(`(?m)^` + line).MatchString(text)
 	})
 }

@@ -44,7 +44,7 @@ func TestServeFullDisk(t *testing.T) {
 	if text := succeed(t, ns, "store", "status", "--data", data); !strings.Contains(text, "disk full: accepts no writes") {
 		t.Errorf("status:\n%s", text)
 	}
-	if text, code := output(t, ns, "doctor", "--data", data); code != 1 || !strings.Contains(text, "make room on the disk of "+data) || strings.Contains(text, "heddle store reclaim") {
+	if text, code := output(t, ns, "doctor", "--config", "", "--data", data); code != 1 || !strings.Contains(text, "make room on the disk of "+data) || strings.Contains(text, "heddle store reclaim") {
 		t.Errorf("doctor: exit code %d, want the disk named and nothing about reclaiming\n%s", code, text)
 	}
 	for _, step := range []string{"reclaim", "compact"} {

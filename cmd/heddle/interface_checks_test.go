@@ -17,7 +17,7 @@ func TestDoctorOfInterfaces(t *testing.T) {
 	ns.MustIP(t, "link add card0 type veth peer name card1", "link set card0 up", "link set card1 up")
 	look := func(line string) {
 		t.Helper()
-		text, _ := output(t, ns, "doctor")
+		text, _ := output(t, ns, "doctor", "--config", "")
 		if !regexp.MustCompile(`(?m)^` + line).MatchString(text) {
 			t.Errorf("want a line %q in\n%s", line, text)
 		}

@@ -207,7 +207,12 @@ func newRoot() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := configure(cmd, file, os.LookupEnv); err != nil {
+		if path := configPath(cmd); file == "" && path != "" && looksAtMachine(cmd) {
+			err = configureAsUnits(cmd, path, os.LookupEnv)
+		} else {
+			err = configure(cmd, file, os.LookupEnv)
+		}
+		if err != nil {
 			return usageError{err}
 		}
 		withSettings(cmd)

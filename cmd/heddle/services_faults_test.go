@@ -583,7 +583,7 @@ func (s *servicesStorm) loseMember() {
 func (s *servicesStorm) tearDown() {
 	s.t.Helper()
 	for _, h := range s.hosts {
-		succeed(s.t, h.ns, "doctor")
+		succeed(s.t, h.ns, "doctor", "--config", "")
 	}
 	remove := func(c *client, path string) {
 		if err := c.call(s.t.Context(), http.MethodDelete, path, nil, nil); err != nil {

@@ -49,7 +49,7 @@ func TestServeFullStore(t *testing.T) {
 		fillStore(t, data)
 		status("full: accepts deletions and log-ins")
 
-		for _, at := range [][]string{{"--config", config}, {"--data", data}} {
+		for _, at := range [][]string{{"--config", config}, {"--config", "", "--data", data}} {
 			if text, code := output(t, ns, append([]string{"doctor"}, at...)...); code != 1 || !strings.Contains(text, "nearly full: the embedded store") {
 				t.Errorf("heddle doctor %s beside a full store: exit code %d\n%s", at, code, text)
 			}

@@ -59,7 +59,7 @@ func TestSupportHasNoSecrets(t *testing.T) {
 		}
 	}
 	refuse(t, ns, 1, "file exists", "support", "--config", config, "--run-dir", run, "--output-file", bundle)
-	refuse(t, ns, 2, "--hours 0: want 1 or more", "support", "--hours", "0")
+	refuse(t, ns, 2, "--hours 0: want 1 or more", "support", "--config", "", "--hours", "0")
 }
 
 // TestSecretFiles: these settings, and no others, name files with secrets, which heddle doctor
@@ -105,7 +105,7 @@ func TestSupportOfHosts(t *testing.T) {
 	dir := t.TempDir()
 	support := func(names string, code int) (files map[string]string, said string) {
 		t.Helper()
-		said, got := output(t, s.ctl, "support", "--data", s.data, "--hosts", names, "--output-file", dir, "--anonymise")
+		said, got := output(t, s.ctl, "support", "--config", "", "--data", s.data, "--hosts", names, "--output-file", dir, "--anonymise")
 		if got != code {
 			t.Fatalf("exit code %d, want %d: %s", got, code, said)
 		}
@@ -139,7 +139,7 @@ func TestSupportOfHosts(t *testing.T) {
 	if files[s.h1.name] == "" || files[s.h2.name] != "" || !strings.Contains(said, "host "+s.h2.name+": no bundle: ") || !strings.Contains(said, "is down") {
 		t.Errorf("with a host that is down:\n%s", said)
 	}
-	refuse(t, s.ctl, 1, "there is no host other", "support", "--data", s.data, "--hosts", "other")
+	refuse(t, s.ctl, 1, "there is no host other", "support", "--config", "", "--data", s.data, "--hosts", "other")
 }
 
 // TestSecretsOfSettings: values of settings, and contents of the files that they name.

@@ -62,7 +62,7 @@ func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks fu
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this machine lacks, and how to mend it",
-		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nIt removes what it makes for that. What it cannot find out is unknown. Exits 1 when something\nthat is needed is missing.",
+		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nIt removes what it makes for that. What it cannot find out is unknown. Exits 1 when something\nthat is needed is missing. Settings are those of Heddle's units, /etc/heddle/heddle.yaml, unless --config names others.",
 		Args:  cobra.NoArgs,
 	}
 	format := command.OutputFlag(cmd)

@@ -55,6 +55,7 @@ func SupportCommand(settings func(*cobra.Command) (path string, secrets []string
 			"and store status say, the number of keys in each table of the store and its last changes without values, and links, addresses, routes, rules and the sizes of eBPF maps\n" +
 			"of the kernel into a tar.gz with a manifest.\n" +
 			"Passwords, tokens and keys are struck out, and packets and user data are not read. What --timeout leaves no time for is missing and named.\n" +
+			"Settings are those of Heddle's units, /etc/heddle/heddle.yaml, unless --config names others.\n" +
 			"With --hosts the agents of these hosts do the same, and each host has a file. This takes an administrator's credentials and can be run anywhere.",
 		Args: cobra.NoArgs,
 	}
