@@ -56,6 +56,8 @@ func (c *serveConfig) peer(ctx context.Context, log *slog.Logger) (*backend.Peer
 			"or, to begin with an empty store, move %s away", peer.Name, past.Removed)
 	case c.cluster.joinFile == "", past.Store && !joining:
 		return peer, c.checkToken(past)
+	case past.Log: // joining: the others may lack a majority without its vote, and could not answer
+		return peer, nil
 	}
 	if err := checkListen(c.agents, peer.Listen); err != nil {
 		return nil, err
@@ -133,13 +135,10 @@ func (c *serveConfig) joinedCluster(log *slog.Logger) error {
 	if !c.cluster.on || !servers.Joining(c.data) {
 		return nil
 	}
-	if err := servers.Joined(c.data); err != nil {
-		return err
-	}
 	if err := os.Remove(c.cluster.joinFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.Warn("cannot remove the file of the used join token", "err", err)
 	}
-	return nil
+	return servers.Joined(c.data) // last: a start that finds no token goes by it
 }
 
 // clusterOptions returns the options of the API by which servers join.

@@ -180,6 +180,11 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 		config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.Creds(o.followingTLS()))
 	}
 	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(m.enforce), grpc.ChainStreamInterceptor(m.recognize))
+	if o.beginsToJoin() {
+		if err := o.recordJoin(); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.start(ctx, config); err != nil {
 		return nil, err
 	}
@@ -468,6 +473,11 @@ func (m *member) close() {
 	if m.etcd != nil {
 		if m.options.Peer != nil {
 			m.recordMembers(m.knownMembers())
+		}
+		select {
+		case <-m.etcd.Server.ReadyNotify():
+		default: // Close would wait for that
+			m.etcd.Server.HardStop()
 		}
 		m.etcd.Close()
 	}

@@ -18,8 +18,11 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
@@ -142,15 +145,24 @@ func (o Embedded) checkAlone() error {
 // log is lost, or it has the name or address of another member.
 func (o Embedded) checkMember() error {
 	members := o.readPeers()
-	if o.Peer == nil || o.Alone || len(members) < 2 {
+	if o.Peer == nil || o.Alone || len(members) < 2 || o.beginsToJoin() {
 		return nil
 	}
-	log := filepath.Join(o.etcdDir(), "member", "wal")
-	if files, err := filepath.Glob(filepath.Join(log, "*.wal")); err == nil && len(files) == 0 {
+	if !o.hasLog() {
 		return fmt.Errorf("the store in %s has lost its log, %s, and cannot go on as a member of the cluster: on another server run `heddle cluster remove %s` and `heddle cluster token %s`, "+
-			"move %s away, and put the token into the file of --join-file", o.DataDir, log, o.Peer.Name, o.Peer.Name, o.etcdDir())
+			"move %s away, and put the token into the file of --join-file", o.DataDir, o.logDir(), o.Peer.Name, o.Peer.Name, o.etcdDir())
 	}
 	return o.checkUnique(members)
+}
+
+// logDir returns the directory of etcd's log.
+func (o Embedded) logDir() string { return filepath.Join(o.etcdDir(), "member", "wal") }
+
+// hasLog reports whether the store has a log, by which etcd knows which member of which cluster it
+// is. It has one from its first start.
+func (o Embedded) hasLog() bool {
+	files, err := filepath.Glob(filepath.Join(o.logDir(), "*.wal"))
+	return err != nil || len(files) > 0
 }
 
 // checkUnique returns an error if this member has taken another's name or address since it noted
@@ -214,6 +226,25 @@ func (o Embedded) otherMembers() []Member {
 	return slices.DeleteFunc(membersIn(o.etcdDir()+removedSuffix), func(m Member) bool { return m.Own })
 }
 
+// beginsToJoin reports whether the store has been admitted to a cluster and has no data yet.
+func (o Embedded) beginsToJoin() bool {
+	return o.Peer != nil && len(o.Peer.Join) > 0 && !o.hasLog()
+}
+
+// recordJoin notes the members that have admitted this one before it starts as a member: it may be
+// killed before it hears of them from the others.
+func (o Embedded) recordJoin() error {
+	var members []Member
+	for _, one := range o.Peer.Join {
+		name, peerURL, _ := strings.Cut(one, "=")
+		members = append(members, Member{Name: name, PeerURL: peerURL, Own: peerURL == o.Peer.URL()})
+	}
+	if err := os.MkdirAll(o.etcdDir(), 0o700); err != nil {
+		return err
+	}
+	return o.writePeers(members)
+}
+
 // memberStores returns the URLs by which hosts reach the members that vote; nil without a cluster.
 // Of a server that was removed they are the others'.
 func (o Embedded) memberStores() (urls []string) {
@@ -231,7 +262,8 @@ func (o Embedded) memberStores() (urls []string) {
 
 // Past is a description of what a data directory has of a store.
 type Past struct {
-	Store   bool     // it has one
+	Store   bool     // it has one, or the beginning of one
+	Log     bool     // its store has started before, alone or as a member of a cluster
 	Members []string // names of the members of its cluster, as it has known them last
 	Removed string   // the directory of a store that was removed from its cluster, or ""
 }
@@ -240,7 +272,7 @@ type Past struct {
 func ReadPast(dataDir string) (p Past) {
 	o := Embedded{DataDir: dataDir}
 	_, err := os.Stat(o.etcdDir())
-	p.Store = err == nil
+	p.Store, p.Log = err == nil, o.hasLog()
 	for _, m := range o.readPeers() {
 		p.Members = append(p.Members, cmp.Or(m.Name, m.PeerURL))
 	}
@@ -351,7 +383,11 @@ func (m *member) join(ctx context.Context, s *Etcd) error {
 			log.Info("joined the cluster; catching up", "member", o.Peer.Name)
 			said = true
 		}
-		if !task.Pause(ctx, membersEvery) {
+		select {
+		case <-m.etcd.Server.StopNotify():
+			return m.stopped(ctx, errEnded)
+		case <-time.After(membersEvery):
+		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
@@ -471,9 +507,13 @@ func (m *member) awaitReady(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w", ctx.Err())
 		case <-notice.C:
-			if m.options.Peer != nil {
-				m.log.Warn("waiting for a majority of the cluster's members", "members", describe(m.options.readPeers()))
+			if m.options.Peer == nil {
+				continue
 			}
+			if m.removedByPeers(ctx) { // etcd itself does not ask before it has heard of a peer
+				return m.leave()
+			}
+			m.log.Warn("waiting for a majority of the cluster's members", "members", describe(m.options.readPeers()))
 		}
 	}
 }
@@ -483,11 +523,17 @@ var errEnded = errors.New("etcd has ended; the log above has its reason")
 // stopped returns why etcd has ended by itself: err, unless the store was removed from its cluster.
 func (m *member) stopped(ctx context.Context, err error) error {
 	o := m.options
-	if o.Peer != nil && (m.etcd.Server.IsIDRemoved(uint64(m.etcd.Server.MemberID())) || o.unknownToPeers(ctx, uint64(m.etcd.Server.MemberID()))) {
-		m.removed = o.etcdDir()
-		return fmt.Errorf("%w: its data are kept in %s; to let it join again, start it with a token of `heddle cluster token %s`", ErrRemoved, m.removed+removedSuffix, o.Peer.Name)
+	if o.Peer != nil && (m.etcd.Server.IsIDRemoved(uint64(m.etcd.Server.MemberID())) || m.removedByPeers(ctx)) {
+		return m.leave()
 	}
 	return err
+}
+
+// leave has the store put aside when it is closed, since it was removed from its cluster, and
+// returns that as an error.
+func (m *member) leave() error {
+	m.removed = m.options.etcdDir()
+	return fmt.Errorf("%w: its data are kept in %s; to let it join again, start it with a token of `heddle cluster token %s`", ErrRemoved, m.removed+removedSuffix, m.options.Peer.Name)
 }
 
 // putAside renames the directory of a store that was removed from its cluster, so that it can join
@@ -499,44 +545,43 @@ func (m *member) putAside() {
 	}
 }
 
-// unknownToPeers reports whether another member lists the members, and this one is not among them.
-func (o Embedded) unknownToPeers(ctx context.Context, own uint64) bool {
-	info := o.peerTLS()
+// removedByPeers reports whether another member knows that this one was removed. One that does not
+// list it is no proof: it may lag behind.
+func (m *member) removedByPeers(ctx context.Context) bool {
+	info := m.options.peerTLS()
 	config, err := info.ClientConfig()
 	if err != nil {
 		return false
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: peerTimeout}
-	for _, peer := range o.readPeers() {
-		if peer.PeerURL == o.Peer.URL() {
+	cluster, own := m.etcd.Server.Cluster().ID(), m.etcd.Server.MemberID()
+	for _, peer := range m.options.readPeers() {
+		if peer.PeerURL == m.options.Peer.URL() {
 			continue
 		}
-		if listed, err := listsMember(ctx, client, peer.PeerURL, own); err == nil {
-			return !listed
+		if removed, err := removedAt(ctx, client, peer.PeerURL, cluster, own); err == nil && removed {
+			return true
 		}
 	}
 	return false
 }
 
-// listsMember asks a member whether it lists another, as etcd's members ask each other.
-func listsMember(ctx context.Context, client *http.Client, peerURL string, id uint64) (bool, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, peerURL+"/members", nil)
+// removedAt asks a member for a stream of messages as another, but without its ID: the answer is
+// Gone if that was removed, and an error of the request otherwise.
+func removedAt(ctx context.Context, client *http.Client, peerURL string, cluster, id types.ID) (bool, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, peerURL+rafthttp.RaftStreamPrefix+"/message/"+id.String(), nil)
 	if err != nil {
 		return false, err
 	}
+	req.Header.Set("X-Server-Version", version.Version)
+	req.Header.Set("X-Min-Cluster-Version", version.MinClusterVersion)
+	req.Header.Set("X-Etcd-Cluster-ID", cluster.String())
 	res, err := client.Do(req)
 	if err != nil {
 		return false, err
 	}
 	defer res.Body.Close()
-	type listed struct {
-		ID uint64 `json:"id"`
-	}
-	var members []listed
-	if err := json.NewDecoder(http.MaxBytesReader(nil, res.Body, mostHostRequest)).Decode(&members); err != nil {
-		return false, err
-	}
-	return slices.Contains(members, listed{id}), nil
+	return res.StatusCode == http.StatusGone, nil
 }
 
 // Serve returns nil when ctx ends, or why an embedded store has ended by itself before.

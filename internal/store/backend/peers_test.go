@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
 
 	"heddle/internal/store"
 )
@@ -136,10 +139,11 @@ func TestPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(config *tls.Config) (bool, error) {
-		return listsMember(ctx, &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, o1.Peer.URL(), members[1].ID)
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		return removedAt(ctx, client, o1.Peer.URL(), s1.member.etcd.Server.Cluster().ID(), types.ID(members[1].ID))
 	}
-	if listed, err := ask(ofPeer); err != nil || !listed {
-		t.Errorf("a member asks another for the members: listed %t, %v", listed, err)
+	if removed, err := ask(ofPeer); err != nil || removed {
+		t.Errorf("a member asks another whether it was removed: %t, %v", removed, err)
 	}
 	if _, err := ask(joined(t, s1, "h2")); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a host speaks to a member as one: %v", err)
@@ -172,6 +176,9 @@ func TestPeers(t *testing.T) {
 	if err := <-ended; !errors.Is(err, ErrRemoved) {
 		t.Errorf("removed: %v", err)
 	}
+	if removed, err := ask(ofPeer); err != nil || !removed {
+		t.Errorf("a removed member asks another whether it was removed: %t, %v", removed, err)
+	}
 	s2.Close()
 	if past := ReadPast(o2.DataDir); past.Store || past.Removed == "" {
 		t.Errorf("what is left of the removed store: %+v", past)
@@ -194,6 +201,23 @@ func TestPeers(t *testing.T) {
 	}
 	if got := LocalEndpoints(o2.DataDir); len(got) != 1 {
 		t.Errorf("agents use another cluster beside the store: %q", got)
+	}
+}
+
+// TestClosesWithoutMajority: the opening of a member whose cluster has no majority can be given up.
+func TestClosesWithoutMajority(t *testing.T) {
+	t.Parallel()
+	o1, o2 := peerStore(t, "s1"), peerStore(t, "s2")
+	s1 := openPeer(t, o1)
+	admit(t, s1, &o2)
+	s2 := openPeer(t, o2)
+	if err := errors.Join(s1.Close(), s2.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(ended, Options{Embedded: &o2, Log: testLog(t)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("opened without the other member: %v", err)
 	}
 }
 
