@@ -52,7 +52,14 @@ restore would lose and bring back. The store in use is only read, and the restor
 	f.StringVar(&file, "file", "", "the backup to take instead: a `file` that heddle backup has written")
 	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, err := runDrill(cmd.Context(), data, dir, file)
+		if file == "" {
+			var err error
+			if file, err = newestBackup(dir); err != nil {
+				return err
+			}
+		}
+		defer cli.EnterBackupDir(cmd, file)()
+		report, err := runDrill(cmd.Context(), data, file)
 		if err != nil {
 			return err
 		}
@@ -72,13 +79,8 @@ restore would lose and bring back. The store in use is only read, and the restor
 	return cmd
 }
 
-// runDrill rehearses a restore of a file, or of the newest in dir if that is "".
-func runDrill(ctx context.Context, data, dir, file string) (r drillReport, err error) {
-	if file == "" {
-		if file, err = newestBackup(dir); err != nil {
-			return r, err
-		}
-	}
+// runDrill rehearses a restore of a file.
+func runDrill(ctx context.Context, data, file string) (r drillReport, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return r, err

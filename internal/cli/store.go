@@ -31,6 +31,7 @@ with the store's. A cluster of its own is backed up with etcdctl snapshot save.`
 	DataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.Flags().BoolVar(&verify, "verify", false, "restore the file for a trial and compare it with the store; it appears only if they are the same")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		defer EnterBackupDir(cmd, args[0])()
 		st, err := backend.OpenDataDir(cmd.Context(), backend.Embedded{DataDir: data}, nil)
 		if err != nil {
 			return err
@@ -59,6 +60,16 @@ with the store's. A cluster of its own is backed up with etcdctl snapshot save.`
 	return cmd
 }
 
+// EnterBackupDir enters the directory of a backup, as [backend.EnterBackupDir] does, and prints
+// what stays there.
+func EnterBackupDir(cmd *cobra.Command, file string) (leave func()) {
+	leave, err := backend.EnterBackupDir(filepath.Dir(file))
+	if err != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), err)
+	}
+	return leave
+}
+
 // writeBackup writes the snapshot to a temporary file and renames it when it is whole. verify
 // verifies that file; the revision is one that the store had before.
 func writeBackup(ctx context.Context, st *backend.Etcd, name string, verify func(ctx context.Context, file string, before int64) error) (n int64, err error) {
@@ -66,7 +77,7 @@ func writeBackup(ctx context.Context, st *backend.Etcd, name string, verify func
 	if err != nil {
 		return 0, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	f, err := os.CreateTemp(filepath.Dir(name), backend.UnfinishedBackup)
 	if err != nil {
 		return 0, err
 	}
@@ -120,6 +131,7 @@ again, and prints what each table has.`,
 
 // printTrial restores a backup for a trial and prints its tables.
 func printTrial(cmd *cobra.Command, file string) error {
+	defer EnterBackupDir(cmd, file)()
 	v, err := backend.VerifyBackup(cmd.Context(), file, nil)
 	if err != nil {
 		return err

@@ -125,7 +125,7 @@ func (v Verified) Keys() (n int) {
 }
 
 // VerifyBackup restores a backup into a temporary directory beside it, starts the store there, and
-// sums up what it has.
+// sums up what it has. The caller has entered the file's directory by [EnterBackupDir].
 func VerifyBackup(ctx context.Context, file string, log *slog.Logger) (v Verified, err error) {
 	v.Revision, err = inspectBackup(ctx, file, log, func(s *Etcd) (err error) {
 		v.Tables, err = s.Tables(ctx, 0)
@@ -140,7 +140,7 @@ func inspectBackup(ctx context.Context, file string, log *slog.Logger, inspect f
 	if revision, err = backupRevision(file); err != nil {
 		return 0, err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(file), ".verify-*")
+	dir, err := os.MkdirTemp(filepath.Dir(file), trialDir)
 	if err != nil {
 		return 0, err
 	}

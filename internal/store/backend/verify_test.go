@@ -27,7 +27,7 @@ func TestVerifyBackup(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".verify*")); err != nil || len(left) > 0 {
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".heddle-*")); err != nil || len(left) > 0 {
 			t.Errorf("%s: left %q, %v", what, left, err)
 		}
 		return v
