@@ -228,6 +228,11 @@ var guides = map[string]guide{
 			"tar -cf /root/server.tar -C / etc/heddle/heddle.yaml etc/heddle/tls etc/heddle/etcd var/lib/heddle/secrets.key var/lib/heddle/tls/ca.crt var/lib/heddle/tls/ca.key": {
 				then: "cp /root/server.tar /opt/heddle-shared/"},
 			"adduser --system --group --no-create-home --home /var/lib/heddle heddle": {on: []string{"next"}, first: "cp /opt/heddle-shared/server.tar /root/"},
+			"systemctl stop heddle.socket heddle (2)": {on: []string{"cloud", "next"},
+				first: "install -m 644 /opt/heddle-source/docs/guides/files/heddle.socket /etc/systemd/system/"}, // further machines have services alone
+			"systemctl disable --now etcd": {on: []string{"e1", "e2", "e3"}},
+			"heddle host list (2)": {first: "until ss -Htn state established 'sport = :2379' | grep 192.0.2.11; do sleep 0.2; done", // its lease of before may last
+				change: both("heddle host list", " up ")},
 		}},
 	"backup.md": {after: install, machines: []machineAt{{"cloud", 1}, {"new", 2}}, blocks: map[string]blockStep{
 		"systemctl stop heddle.socket heddle": {then: "cp /var/backups/heddle/today.db /var/lib/heddle/secrets.key /opt/heddle-shared/"},

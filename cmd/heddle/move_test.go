@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,6 +123,18 @@ func TestMove(t *testing.T) {
 	refuse(t, ns, 1, where, move...)
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the refused backup left a file: %v", err)
+	}
+
+	// Commands of the server's machine find the cluster in its settings.
+	settings := filepath.Join(t.TempDir(), "heddle.yaml")
+	text := "serve:\n  data: " + data + "\n"
+	for pair := range slices.Chunk(flags(etcd), 2) {
+		text += "  " + strings.TrimPrefix(pair[0], "--") + ": " + pair[1] + "\n"
+	}
+	writeFile(t, settings, text)
+	for _, command := range []string{"store status", "store tables", "store changes", "store reclaim", "calico get nodes"} {
+		refuse(t, ns, 1, "--config with its settings", append(strings.Fields(command), "--data", data)...)
+		succeed(t, ns, append(strings.Fields(command), "--config", settings)...)
 	}
 
 	server = start(t, ns, serveAt("127.0.0.1", t.TempDir(), flags(etcd)...)...)

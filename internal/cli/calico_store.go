@@ -24,7 +24,7 @@ func calicoStoreFlags(cmd *cobra.Command) *calicoStore {
 	s := &calicoStore{}
 	f := cmd.Flags()
 	DataFlag(f, &s.data, "data `directory` of a heddle serve on this machine, whose embedded store is used unless --etcd-endpoints is given")
-	s.readPassword = ClusterFlags(f, &s.etcd, "`addresses` of an etcd cluster, host:port, joined by commas")
+	s.readPassword = serverClusterFlags(f, &s.etcd)
 	return s
 }
 
@@ -53,7 +53,7 @@ func (s *calicoStore) open() (*client.Client, error) {
 			err = fmt.Errorf("%w: start heddle serve, name its data directory with --data, or a cluster with --etcd-endpoints", err)
 		}
 		if err != nil {
-			return nil, err
+			return nil, nameSettings(err)
 		}
 		c.Password = s.etcd.Password
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -33,6 +35,25 @@ func ClusterFlags(f *pflag.FlagSet, to *backend.Cluster, endpointsUsage string) 
 		to.Password = strings.TrimSpace(string(raw))
 		return nil
 	}
+}
+
+// serverClusterFlags is [ClusterFlags] for a command that uses the cluster of this machine's server
+// unless it is given another.
+func serverClusterFlags(f *pflag.FlagSet, to *backend.Cluster) (complete func() error) {
+	complete = ClusterFlags(f, to, "`addresses` of the cluster, host:port, joined by commas; default those of heddle serve")
+	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"} {
+		ofServer(f, name)
+	}
+	return complete
+}
+
+// nameSettings adds to the error of a store that was moved how a command of [serverClusterFlags]
+// finds the cluster.
+func nameSettings(err error) error {
+	if moved := new(backend.MovedError); errors.As(err, &moved) {
+		return fmt.Errorf("%w; for this command name the cluster as heddle serve has it: --config with its settings, such as /etc/heddle/heddle.yaml, or --etcd-endpoints and those that go with it", err)
+	}
+	return err
 }
 
 // clusterTimeout bounds a command's wait for a cluster. Servers and agents wait for ever instead.

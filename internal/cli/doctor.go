@@ -69,11 +69,9 @@ func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks fu
 	s := socketFlags(cmd)
 	f := cmd.Flags()
 	DataFlag(f, &server.Data, "data `directory` of heddle serve, if this machine has one")
-	complete := ClusterFlags(f, &server.Cluster, "`addresses` of the cluster, host:port, joined by commas")
+	complete := serverClusterFlags(f, &server.Cluster)
 	clusterQuotaMiB := f.Int64("etcd-quota", 0, EtcdQuotaUsage)
-	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "etcd-quota"} {
-		ofServer(f, name)
-	}
+	ofServer(f, "etcd-quota")
 	f.StringVar(&server.TLSCert, "tls-cert", "", "PEM `file` with the certificate of heddle serve's APIs, if it was given one")
 	ofServer(f, "tls-cert")
 	f.StringVar(&agent.State, "state", "/var/lib/heddle-agent", "`directory` of heddle agent's id, key and certificate, if this machine has one")

@@ -20,8 +20,9 @@ func storeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "Look at the store, and manage its space: status, tables, changes, compact, defragment, disarm, reclaim",
-		Long: `Works on the embedded store in --data, while its server runs or not, or on the cluster named by --etcd-endpoints.
-A store that is full accepts deletions and log-ins only. The embedded store's server reclaims space by itself.`,
+		Long: `Works on the embedded store in --data, while its server runs or not, or on the cluster named by --etcd-endpoints,
+here or in the server's settings. A store that is full accepts deletions and log-ins only. The embedded store's server
+reclaims space by itself.`,
 	}
 	var data string
 	var quotaMiB int64
@@ -30,12 +31,13 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 	DataFlag(f, &data, "data `directory` of heddle serve")
 	f.Int64Var(&quotaMiB, "store-quota", DefaultStoreQuotaMiB, "the server's --store-quota in `MiB`; a running server reports its own")
 	ofServer(f, "store-quota")
-	complete := ClusterFlags(f, &cluster, "`addresses` of the cluster, host:port, joined by commas")
+	complete := serverClusterFlags(f, &cluster)
 	clusterQuotaMiB := f.Int64("etcd-quota", 0, EtcdQuotaUsage)
 	ofServer(f, "etcd-quota")
 	open := func(ctx context.Context) (*backend.Etcd, error) {
 		if len(cluster.Endpoints) == 0 {
-			return backend.OpenDataDir(ctx, backend.Embedded{DataDir: data, Quota: quotaMiB << 20}, nil)
+			st, err := backend.OpenDataDir(ctx, backend.Embedded{DataDir: data, Quota: quotaMiB << 20}, nil)
+			return st, nameSettings(err)
 		}
 		if err := complete(); err != nil {
 			return nil, err
