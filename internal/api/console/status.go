@@ -132,7 +132,11 @@ func (c *console) status(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v := statusView{Servers: servers(snap), Cluster: []ClusterMember{}, Hosts: hostsOf(snap), Certificates: []Certificate{}}
+	hosts, err := c.hostsOf(r.Context(), snap)
+	if err != nil {
+		return err
+	}
+	v := statusView{Servers: servers(snap), Cluster: []ClusterMember{}, Hosts: hosts, Certificates: []Certificate{}}
 	found, _, err := schema.ReadFormat(r.Context(), c.DB.Store())
 	if err != nil {
 		return err
@@ -195,7 +199,8 @@ func servers(r records.Reader) []serverView {
 	return all
 }
 
-func hostsOf(r records.Reader) []hostStatus {
+// hostsOf returns the hosts that have joined.
+func (c *console) hostsOf(ctx context.Context, r records.Reader) ([]hostStatus, error) {
 	all := []hostStatus{}
 	for h := range schema.Hosts.All(r) {
 		s := hostStatus{ID: h.ID, Name: h.Name, Ports: schema.Ports.CountBy(r, "bound_host", h.ID)}
@@ -203,11 +208,16 @@ func hostsOf(r records.Reader) []hostStatus {
 			s.Alive, s.Version, s.Overlay = true, state.Version, slices.Contains(state.Roles, "overlay")
 		} else if state, ok := schema.PoolHosts.Peek(r, schema.XenRef(h.ID)); ok {
 			s.Alive, s.Version = true, state.Version
+		} else {
+			var err error
+			if s.Alive, err = schema.PolicyAlive(ctx, c.DB.Store(), r, h); err != nil {
+				return nil, err
+			}
 		}
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b hostStatus) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
-	return all
+	return all, nil
 }
 
 // physicalNetworks returns the physical networks that networks are on.

@@ -11,6 +11,7 @@ import (
 
 	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
+	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -127,6 +128,26 @@ func TestStatusWell(t *testing.T) {
 	if v.Ports.Active != 1 || len(v.Ports.Down) != 0 {
 		t.Errorf("ports: %+v", v.Ports)
 	}
+}
+
+// TestStatusOfRoutedHosts: a host without the overlay is up while its policy agent reports.
+func TestStatusOfRoutedHosts(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.writeFormat(t)
+	w.update(t, func(tx *records.Tx) error { return schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}) })
+	w.getStatus(t).wantProblems(t, "host h1 is down")
+	if _, err := w.db.Store().Commit(t.Context(), nil, []store.Op{{Key: "/calico/felix/v1/host/h1/status", Value: []byte("{}")}}); err != nil {
+		t.Fatal(err)
+	}
+	v := w.getStatus(t)
+	v.wantProblems(t)
+	if !v.Hosts[0].Alive {
+		t.Errorf("got %+v", v.Hosts[0])
+	}
+	w.update(t, func(tx *records.Tx) error {
+		return schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: host}) // it has the overlay, too
+	})
+	w.getStatus(t).wantProblems(t, "host h1 is down")
 }
 
 // TestTraffic: the agent of a host is asked for its tunnels and networks, and the networks are

@@ -48,7 +48,11 @@ func (c *console) silent(ctx context.Context, snap *records.Snap) ([]operator.Si
 			}
 		}
 	}
-	for _, h := range hostsOf(snap) {
+	hosts, err := c.hostsOf(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range hosts {
 		if !h.Alive {
 			all = append(all, operator.Silent{Role: "agent", Name: h.Name})
 		}

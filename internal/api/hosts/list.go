@@ -58,11 +58,24 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := []operator.Host{}
 	for h := range schema.Hosts.All(snap) {
-		list = append(list, view(snap, h))
+		v, err := s.view(r.Context(), snap, h)
+		if err != nil {
+			return err
+		}
+		list = append(list, v)
 	}
 	slices.SortFunc(list, func(a, b operator.Host) int { return strings.Compare(a.Name, b.Name) })
 	api.WriteJSON(w, http.StatusOK, map[string]any{"hosts": list})
 	return nil
+}
+
+// view is the view of a host, alive also if its policy agent is.
+func (s *service) view(ctx context.Context, r records.Reader, h *topology.Host) (v operator.Host, err error) {
+	v = view(r, h)
+	if !v.Alive {
+		v.Alive, err = schema.PolicyAlive(ctx, s.DB.Store(), r, h)
+	}
+	return v, err
 }
 
 // find returns the host with this id or name.
@@ -87,7 +100,11 @@ func (s *service) show(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	api.WriteJSON(w, http.StatusOK, map[string]any{"host": view(snap, h)})
+	v, err := s.view(r.Context(), snap, h)
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(w, http.StatusOK, map[string]any{"host": v})
 	return nil
 }
 

@@ -27,6 +27,22 @@ func carried(u *topology.HostUnderlay) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !topology.IsPhysicalName(name) })
 }
 
+// calicoHosts begins the keys of what policy agents report of themselves, as Felix does.
+const calicoHosts = "/calico/felix/v1/host/"
+
+// PolicyAlive reports whether a host without the overlay has a live policy agent, by the status that
+// this one keeps in Calico's data model: it reports nothing else here.
+func PolicyAlive(ctx context.Context, st store.Store, r records.Reader, h *topology.Host) (bool, error) {
+	if _, overlay := Underlays.Peek(r, h.ID); overlay {
+		return false, nil
+	}
+	_, err := st.Get(ctx, calicoHosts+h.Name+"/status")
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // CarriedNetworks returns the names of the physical networks that registered hosts carry, in order.
 func CarriedNetworks(r records.Reader) []string {
 	names := map[string]bool{}
