@@ -44,6 +44,9 @@ func TestServeFullDisk(t *testing.T) {
 	if text := succeed(t, ns, "store", "status", "--data", data); !strings.Contains(text, "disk full: accepts no writes") {
 		t.Errorf("status:\n%s", text)
 	}
+	if text, code := output(t, ns, "status", "--config", "", "--data", data); code != 1 || !strings.Contains(text, "its disk is full, and it accepts no writes") && !strings.Contains(text, "the disk of "+data) {
+		t.Errorf("heddle status: exit code %d, want the disk named\n%s", code, text) // a log-in may be refused
+	}
 	if text, code := output(t, ns, "doctor", "--config", "", "--data", data); code != 1 || !strings.Contains(text, "make room on the disk of "+data) || strings.Contains(text, "heddle store reclaim") {
 		t.Errorf("doctor: exit code %d, want the disk named and nothing about reclaiming\n%s", code, text)
 	}

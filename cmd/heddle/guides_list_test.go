@@ -147,7 +147,7 @@ var guides = map[string]guide{
 			"install -d /etc/systemd/system/heddle.socket.d":                                                                 {notRun: "scripts/package follows it, under a real systemd"},
 			"journalctl -t heddle -p warning --since -1h":                                                                    {notRun: "scripts/package looks records up by fields, in a real journal"},
 			"systemctl stop heddle.target         # returns when all have ended":                                             {notRun: "scripts/package follows it, under a real systemd"},
-			"heddle doctor --config /etc/heddle/heddle.yaml --peer 192.0.2.12":                                               {change: map[string]string{"192.0.2.12": "192.0.2.1"}},
+			"heddle doctor --peer 192.0.2.12":                                                                                {change: map[string]string{"192.0.2.12": "192.0.2.1"}},
 			`curl -f -X PUT -H "X-Auth-Token: $(openstack token issue -f value -c id)" -d '{"quota": {"port": 1000}}' https://cloud.example:9696/v2.0/quotas/PROJECT-ID`: {
 				change: map[string]string{"https://cloud.example:9696": "http://127.0.0.1:9696", "PROJECT-ID": "$(openstack token issue -f value -c project_id)"}},
 		}},

@@ -84,7 +84,9 @@ func execute(ctx context.Context, root *cobra.Command) error {
 }
 
 // printError prints an error, which may quote names that tenants chose.
-func printError(err error) { fmt.Fprintln(os.Stderr, "heddle: "+terminal.EscapeLines(err.Error())) }
+func printError(err error) {
+	fmt.Fprintln(os.Stderr, "heddle: "+terminal.EscapeLines(err.Error()+permissionHint(err)))
+}
 
 // watchStart returns a flag that is set once a command has begun its work: an error before that is
 // one of usage, found by cobra. Commands that only group others require one of them.

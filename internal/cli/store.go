@@ -65,7 +65,7 @@ with the store's. A cluster of its own is backed up with etcdctl snapshot save.`
 func EnterBackupDir(cmd *cobra.Command, file string) (leave func()) {
 	leave, err := backend.EnterBackupDir(filepath.Dir(file))
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), err)
+		terminal.Fprintln(cmd.ErrOrStderr(), err)
 	}
 	return leave
 }

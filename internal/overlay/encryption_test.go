@@ -417,13 +417,17 @@ func TestEncryptionBesideForeignAddress(t *testing.T) {
 		h.start()
 	}
 	l.wait("the other hosts to encrypt", func() bool { return h1.encryptsTo(h3) && h3.encryptsTo(h1) })
-	from := l.read(h1)
-	if err := a.ping(c.v4, 3); err != nil {
-		t.Error(err)
-	}
-	if clear, cipher := from.saw(h1); clear || !cipher {
-		t.Errorf("sent in the clear: %v, encrypted: %v", clear, cipher)
-	}
+	l.wait("encrypted frames", func() bool {
+		from := l.read(h1)
+		if err := a.ping(c.v4, 3); err != nil {
+			t.Error(err)
+		}
+		clear, cipher := from.saw(h1)
+		if clear {
+			t.Fatal("sent in the clear")
+		}
+		return cipher
+	})
 	if log := h1.log.String(); !strings.Contains(log, "ignoring a host's tunnel address") || !strings.Contains(log, "host=h2") {
 		t.Error("the log does not name the host and its address")
 	}
