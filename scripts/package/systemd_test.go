@@ -146,9 +146,9 @@ func TestSocketUnderSystemd(t *testing.T) {
 	m.run("dpkg -i heddle_0.1.0_amd64.deb </dev/null")
 	m.run(`printf 'serve:\n  agents-listen: 192.0.2.1:2379\n  operator-listen: 192.0.2.1:9698\n' >/etc/heddle/conf.d/open.yaml
 		fails systemctl enable --now heddle.socket heddle
-		journalctl -u heddle | grep 'listens on 127.0.0.1:9698, where no API is served: give heddle.socket and heddle.yaml the same addresses'`)
+		journalctl --sync; journalctl -t heddle | grep 'listens on 127.0.0.1:9698, where no API is served: give heddle.socket and heddle.yaml the same addresses'`)
 	m.run("while curl -s -o /dev/null --max-time 60 http://127.0.0.1:9696/ || test $? != 7; do :; done; systemctl is-failed heddle.socket heddle")
-	if starts := strings.Count(m.run("journalctl -o cat -u heddle"), "where no API is served"); starts > 12 {
+	if starts := strings.Count(m.run("journalctl --sync; journalctl -o cat -t heddle"), "where no API is served"); starts > 12 {
 		t.Errorf("a client has started a server without use %d times, want a few", starts)
 	}
 	m.run(guideBlock(t, "operating.md", "install -d /etc/systemd/system/heddle.socket.d"))

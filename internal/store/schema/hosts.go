@@ -30,8 +30,8 @@ func carried(u *topology.HostUnderlay) []string {
 // calicoHosts begins the keys of what policy agents report of themselves, as Felix does.
 const calicoHosts = "/calico/felix/v1/host/"
 
-// PolicyAlive reports whether a host without the overlay has a live policy agent, by the status that
-// this one keeps in Calico's data model: it reports nothing else here.
+// PolicyAlive reports whether a host without the overlay has a live policy agent, by the status
+// that this one keeps in Calico's data model: it reports nothing else here.
 func PolicyAlive(ctx context.Context, st store.Store, r records.Reader, h *topology.Host) (bool, error) {
 	if _, overlay := Underlays.Peek(r, h.ID); overlay {
 		return false, nil
