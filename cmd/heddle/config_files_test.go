@@ -228,7 +228,7 @@ func TestServerReads(t *testing.T) {
 	path := writeConfig(t, "serve:\n  data: /x\n", map[string]string{"x.yaml": ""})
 	dir := filepath.Join(filepath.Dir(path), dropInDir)
 	dropIn := filepath.Join(dir, "x.yaml")
-	account := &user.User{Uid: "65534", Gid: "65534", Username: "nobody"}
+	account := &user.User{Uid: "65534", Gid: "65534", Username: "heddle"}
 	check := func() error {
 		c, err := readConfiguration(path, newRoot())
 		return cmp.Or(err, c.checkReads(account))
@@ -265,7 +265,7 @@ func TestServerReads(t *testing.T) {
 			}
 			continue
 		}
-		want := fmt.Sprintf("user nobody cannot read %s: permission denied: let the unit's user read it: chgrp heddle %[1]s; chmod %s %[1]s", c.denied, c.mode)
+		want := fmt.Sprintf("user heddle cannot read %s: permission denied: let the unit's user read it: chgrp heddle %[1]s; chmod %s %[1]s", c.denied, c.mode)
 		if err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}

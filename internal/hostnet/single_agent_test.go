@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// squatName is the variable that has this program hold a name, and squatFull one that has it answer
-// nobody.
+// squatName is the variable that has this program hold a name, and squatFull one that has it accept
+// no connection.
 const squatName, squatFull = "HEDDLE_TEST_SQUAT", "HEDDLE_TEST_SQUAT_FULL"
 
 func TestMain(m *testing.M) {
@@ -57,8 +57,8 @@ func TestAlone(t *testing.T) {
 	checkHeld(t, "test-agent", false)
 }
 
-// TestAloneBesideOthers: another user's socket keeps nobody from a name, whether it answers or not,
-// and one holder still keeps a second out, also once that socket is gone.
+// TestAloneBesideOthers: another user's socket does not keep a process from a name, whether it
+// answers or not, and one holder still keeps a second out, also once that socket is gone.
 func TestAloneBesideOthers(t *testing.T) {
 	for name, variables := range map[string][]string{"test-squat": nil, "test-full": {squatFull + "=1"}} {
 		end := squat(t, name, variables...)
@@ -84,7 +84,8 @@ func TestAloneBesideOthers(t *testing.T) {
 	}
 }
 
-// TestAloneAfterAKill: the file of a process that was killed keeps nobody out, and goes.
+// TestAloneAfterAKill: the file of a process that was killed does not keep the next one out, and
+// goes.
 func TestAloneAfterAKill(t *testing.T) {
 	path, err := lockPath("test-killed")
 	if err != nil {

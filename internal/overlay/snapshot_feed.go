@@ -388,10 +388,8 @@ func (f *feed) hostsChanged(s *snapshot.Snapshot) {
 func (f *feed) logFaults(faults []fault) {
 	before, now := f.faults.Load(), map[string]string{}
 	for _, x := range faults {
-		if before == nil || (*before)[x.key] == "" {
-			if now[x.key] == "" {
-				f.opts.Log.Warn(x.message, x.args...)
-			}
+		if now[x.key] == "" && (before == nil || (*before)[x.key] == "") {
+			f.opts.Log.Warn(x.message, x.args...)
 		}
 		now[x.key] = x.String()
 	}

@@ -17,7 +17,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
-	"heddle/internal/api/callers"
+	"heddle/internal/api/callertest"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -59,7 +59,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait,
 		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
-	srv := httptest.NewServer(api.RequireToken(callers.WithRoles("admin", "member"), "", api.Routes(mux, api.NoRoute)))
+	srv := httptest.NewServer(api.RequireToken(callertest.WithRoles("admin", "member"), "", api.Routes(mux, api.NoRoute)))
 	t.Cleanup(srv.Close)
 	w.url = srv.URL
 	w.update(t, func(tx *records.Tx) error {

@@ -64,11 +64,11 @@ type statusView struct {
 	Hosts        []hostStatus    `json:"hosts"`
 	Ports        portsView       `json:"ports"`
 	Certificates []Certificate   `json:"certificates"`
-	// PhysicalNetworks are those that networks are on.
+	// PhysicalNetworks lists the physical networks that the cloud uses.
 	PhysicalNetworks []physicalNetworkView `json:"physical_networks"`
 }
 
-// physicalNetworkView is a physical network that networks are on.
+// physicalNetworkView is a physical network that the cloud uses.
 type physicalNetworkView struct {
 	Name     string   `json:"name"`
 	Carriers int      `json:"carriers"` // live hosts that carry it

@@ -28,7 +28,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
-	"heddle/internal/api/callers"
+	"heddle/internal/api/callertest"
 	"heddle/internal/api/jointoken"
 	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
@@ -83,7 +83,7 @@ func newWorld(t *testing.T) *world {
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: w.db, Admission: st, CA: st.Authority().PEM, Signer: st.Authority, Endpoints: []string{"https://" + st.Endpoint()},
 		Pin: func() string { return w.server.Fingerprint() }, Now: w.clock})
-	open.Handle("/", api.RequireToken(callers.WithRoles("admin", "member"), "", api.Routes(guarded, api.NoRoute)))
+	open.Handle("/", api.RequireToken(callertest.WithRoles("admin", "member"), "", api.Routes(guarded, api.NoRoute)))
 	certFile, keyFile, pool := chain(t)
 	w.server, err = api.NewServer(api.Options{Name: "operator", Listen: "127.0.0.1:0", Handler: open, CertFile: certFile, KeyFile: keyFile,
 		Log: slog.New(slog.DiscardHandler)})
@@ -452,7 +452,7 @@ func FuzzRequests(f *testing.F) {
 	apitest.Run(f, rep)
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: records.NewDB(st, rep), Admission: st, CA: st.Authority().PEM, StorePort: 2379, Now: w.clock})
-	open.Handle("/", api.RequireToken(callers.WithRoles("admin", "member"), "", guarded))
+	open.Handle("/", api.RequireToken(callertest.WithRoles("admin", "member"), "", guarded))
 	send := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))
 		r.Header.Set(api.TokenHeader, "admin")

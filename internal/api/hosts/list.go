@@ -58,7 +58,7 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := []operator.Host{}
 	for h := range schema.Hosts.All(snap) {
-		v, err := s.view(r.Context(), snap, h)
+		v, err := s.withPolicy(r.Context(), snap, h)
 		if err != nil {
 			return err
 		}
@@ -69,8 +69,8 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// view is the view of a host, alive also if its policy agent is.
-func (s *service) view(ctx context.Context, r records.Reader, h *topology.Host) (v operator.Host, err error) {
+// withPolicy returns the view of a host, alive also if its policy agent is.
+func (s *service) withPolicy(ctx context.Context, r records.Reader, h *topology.Host) (v operator.Host, err error) {
 	v = view(r, h)
 	if !v.Alive {
 		v.Alive, err = schema.PolicyAlive(ctx, s.DB.Store(), r, h)
@@ -100,7 +100,7 @@ func (s *service) show(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.view(r.Context(), snap, h)
+	v, err := s.withPolicy(r.Context(), snap, h)
 	if err != nil {
 		return err
 	}

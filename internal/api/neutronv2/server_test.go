@@ -12,7 +12,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
-	"heddle/internal/api/callers"
+	"heddle/internal/api/callertest"
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/control"
 	"heddle/internal/store"
@@ -30,7 +30,7 @@ const (
 )
 
 // tokens are valid: the API asks only whose they are.
-var tokens = callers.Tokens{
+var tokens = callertest.Tokens{
 	"member":  {UserID: "u1", ProjectID: memberProject, Roles: []string{"member", "reader"}},
 	"reader":  {UserID: "u4", ProjectID: memberProject, Roles: []string{"reader"}},
 	"none":    {UserID: "u5", ProjectID: memberProject},

@@ -15,7 +15,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
-	"heddle/internal/api/callers"
+	"heddle/internal/api/callertest"
 	"heddle/internal/api/jointoken"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
@@ -62,7 +62,7 @@ func newWorld(t testing.TB) *world {
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: w.db, Cluster: st, Servers: func() []string { return []string{"https://" + w.server.Addr().String()} },
 		Pin: func() string { return w.server.Fingerprint() }, Files: func() map[string]string { return map[string]string{"openrc": "export"} }, Now: func() time.Time { return w.now }})
-	open.Handle("/", api.RequireToken(callers.WithRoles("admin", "member"), "", api.Routes(guarded, api.NoRoute)))
+	open.Handle("/", api.RequireToken(callertest.WithRoles("admin", "member"), "", api.Routes(guarded, api.NoRoute)))
 	w.routes = open
 	cert, key := backend.ServerCertificate(data)
 	if w.server, err = api.NewServer(api.Options{Name: "operator", Listen: "127.0.0.1:0", Handler: open, CertFile: cert, KeyFile: key, Log: slog.New(slog.DiscardHandler)}); err != nil {
@@ -242,7 +242,7 @@ func TestAccess(t *testing.T) {
 	}
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: w.db})
-	open.Handle("/", api.RequireToken(callers.WithRoles("admin", "member"), "", guarded))
+	open.Handle("/", api.RequireToken(callertest.WithRoles("admin", "member"), "", guarded))
 	w.routes = open
 	for _, c := range append(calls, [2]string{"POST", "/v1/cluster/join"}) {
 		if status, text := w.call("admin", c[0], c[1], ""); status != 409 || !strings.Contains(text, "This server forms no cluster") {

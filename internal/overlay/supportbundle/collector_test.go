@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/netlab"
 	"heddle/internal/sealing"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
@@ -58,13 +59,16 @@ func (h *host) request(bundle string, offset int64) *topology.SupportRequest {
 // collected asks for the first part of a bundle until it is there or cannot be.
 func (h *host) collected(bundle string) *flow.SupportAnswer {
 	h.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if a := h.Part(h.request(bundle, 0)); a.Size > 0 || a.Error != "" {
-			return a
-		}
+	var a *flow.SupportAnswer
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	defer cancel()
+	if err := netlab.Until(ctx, "the bundle", func() (bool, error) {
+		a = h.Part(h.request(bundle, 0))
+		return a.Size > 0 || a.Error != "", nil
+	}); err != nil {
+		h.t.Fatal(err)
 	}
-	h.t.Fatal("no bundle within a minute")
-	return nil
+	return a
 }
 
 // refused checks that a request is refused with a text.

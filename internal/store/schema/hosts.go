@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/calico"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/topology"
@@ -27,16 +28,17 @@ func carried(u *topology.HostUnderlay) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !topology.IsPhysicalName(name) })
 }
 
-// calicoHosts begins the keys of what policy agents report of themselves, as Felix does.
-const calicoHosts = "/calico/felix/v1/host/"
-
 // PolicyAlive reports whether a host without the overlay has a live policy agent, by the status
 // that this one keeps in Calico's data model: it reports nothing else here.
 func PolicyAlive(ctx context.Context, st store.Store, r records.Reader, h *topology.Host) (bool, error) {
 	if _, overlay := Underlays.Peek(r, h.ID); overlay {
 		return false, nil
 	}
-	_, err := st.Get(ctx, calicoHosts+h.Name+"/status")
+	key, err := calico.AgentStatusKey{Host: h.Name}.Path()
+	if err != nil {
+		return false, err
+	}
+	_, err = st.Get(ctx, key)
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}

@@ -1,6 +1,9 @@
 package flow
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Code is the reason of an end in a closed set, for programs (explain §2). Its name is stable: it
 // is in answers and docs/codes.md. The zero Code is none.
@@ -81,14 +84,9 @@ func (c Code) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. A name that this version does not know is an
-// error.
+// UnmarshalText implements [encoding.TextUnmarshaler]. A name that only a later version knows is no
+// code: the words beside it still say what happened.
 func (c *Code) UnmarshalText(name []byte) error {
-	for known, text := range codeNames {
-		if text == string(name) {
-			*c = Code(known)
-			return nil
-		}
-	}
-	return fmt.Errorf("code %q is not known to this version", name)
+	*c = Code(max(0, slices.Index(codeNames[:], string(name))))
+	return nil
 }

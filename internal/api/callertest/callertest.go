@@ -1,6 +1,6 @@
-// Package callers validates the tokens of tests. It is apart from apitest, since the tests within
-// package api use that one.
-package callers
+// Package callertest validates the tokens of tests. It is apart from apitest, since the tests
+// within package api use that one.
+package callertest
 
 import (
 	"context"
