@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -94,7 +95,7 @@ func DoctorCommand(secrets func(*cobra.Command) ([]SecretFile, error), checks fu
 		root := kernelFiles("/")
 		named := func() ([]SecretFile, error) { return secrets(cmd) }
 		all := slices.Concat(machineChecks(), root.checks(),
-			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), root.secretFilesCheck(server.Data, named), syncCheck(server.Data), ownNameCheck(), tunnelsCheck(s)},
+			[]Check{secretsCheck("serve", server.Data), secretsCheck("agent", agent.State), root.secretFilesCheck(server.Data, named), syncCheck(server.Data), ownNameCheck(), rolesCheck(s), tunnelsCheck(s)},
 			root.integrationChecks(), checks(cmd, server, agent))
 		for _, peer := range *peers {
 			address, err := netip.ParseAddr(peer)
@@ -114,6 +115,21 @@ const (
 	mostMTU  = 65535
 )
 
+// checkTimeout bounds one check: what does not answer by then, such as a store without a majority,
+// must not keep others from being found out.
+const checkTimeout = 10 * time.Second
+
+// run runs the check. It is undecided if it takes too long.
+func (c Check) run(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	err := c.Run(bounded)
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		return undecided{fmt.Sprintf("not found out within %s: %v", checkTimeout, err)}
+	}
+	return err
+}
+
 func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 	var (
 		findings []finding
@@ -122,7 +138,7 @@ func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 	)
 	for _, c := range checks {
 		f := finding{Check: c.Name, For: c.For, State: "ok"}
-		if err := c.Run(cmd.Context()); err != nil {
+		if err := c.run(cmd.Context()); err != nil {
 			f.Detail, f.Fix = err.Error(), c.Fix
 			switch unknown := (undecided{}); {
 			case errors.As(err, &unknown):

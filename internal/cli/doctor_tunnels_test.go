@@ -15,8 +15,8 @@ import (
 )
 
 // agentWith serves the socket of an agent with these tunnels: their names, by the states of the
-// directions from there and to there.
-func agentWith(t *testing.T, tunnels map[string][2]flow.TunnelState) *sockets {
+// directions from there and to there. It waits for some things.
+func agentWith(t *testing.T, tunnels map[string][2]flow.TunnelState, waiting ...string) *sockets {
 	t.Helper()
 	m := telemetry.NewMetrics("v1")
 	m.Register(func() (all []telemetry.Value) {
@@ -35,7 +35,8 @@ func agentWith(t *testing.T, tunnels map[string][2]flow.TunnelState) *sockets {
 		return all
 	})
 	s := &sockets{dir: t.TempDir()}
-	server := admin.NewServer(admin.Options{Dir: s.dir, Role: "agent", Metrics: m, Log: slog.New(slog.DiscardHandler)})
+	server := admin.NewServer(admin.Options{Dir: s.dir, Role: "agent", Metrics: m,
+		Waiting: func() []string { return waiting }, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()

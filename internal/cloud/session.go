@@ -83,7 +83,7 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	if err := authenticate(ctx, provider, auth); err != nil {
 		var answer gophercloud.ErrUnexpectedResponseCode
 		if errors.As(err, &answer) && len(answer.Body) > 0 {
-			return nil, fmt.Errorf("log in at %s: %d %s: %s", auth.IdentityEndpoint, answer.Actual, http.StatusText(answer.Actual), errorText(answer.Body))
+			return nil, &Refused{answer.Actual, fmt.Sprintf("log in at %s: %d %s: %s", auth.IdentityEndpoint, answer.Actual, http.StatusText(answer.Actual), errorText(answer.Body))}
 		}
 		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
 	}
@@ -220,7 +220,7 @@ func (s *Session) Operator(ctx context.Context, method, path string, body, out a
 		return err
 	}
 	if res.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, res.Status, errorText(raw))
+		return &Refused{res.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, path, res.Status, errorText(raw))}
 	}
 	if out == nil {
 		return nil

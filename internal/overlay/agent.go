@@ -198,7 +198,7 @@ func New(o Options) *Agent {
 	o = o.withDefaults()
 	a := &Agent{opts: o, log: o.Log, ready: make(chan struct{}), obstacles: newObstacles()}
 	a.filterLogs = filterlog.New(filterlog.Options{Dir: o.Logs.Dir, Host: o.HostName, Rate: o.Logs.Rate, Burst: o.Logs.Burst, Log: o.Log})
-	a.place = &displacement{Options: &a.opts, instance: uuid.NewString(), suspend: func() {
+	a.place = &displacement{Options: &a.opts, instance: uuid.NewString(), changed: task.NewNotice(), suspend: func() {
 		a.obstacles.set(agentDisplaced, true)
 		a.presence.Suspend()
 	}, resume: func() {
@@ -282,7 +282,7 @@ func (a *Agent) openKernel() (err error) {
 // keptByOthers returns the prefixes of keys below a host's that other parts than the agent's
 // presence keep.
 func keptByOthers(host string) (all []string) {
-	for _, tail := range []string{schema.NATPortsTail, schema.MemberHealthsTail, schema.MetadataKeyTail} {
+	for _, tail := range []string{schema.NATPortsTail, schema.MemberHealthsTail, schema.MetadataKeyTail, schema.DisplacedAgentsTail} {
 		all = append(all, schema.StatePrefix+host+tail)
 	}
 	return all
@@ -385,6 +385,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		return a.feed.registrar.Run(ctx)
 	})
 	g.Go(func() error { return a.presence.Run(ctx) })
+	g.Go(func() error { return a.place.Run(ctx, a.begun) })
 	g.Go(func() error { return a.filterLogs.Run(ctx) })
 	g.Go(func() error { return a.feed.traces.workloads.Run(ctx) })
 	g.Go(func() error { return a.feed.traces.support.Run(ctx) })

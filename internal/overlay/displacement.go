@@ -1,13 +1,17 @@
 package overlay
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
 
+	"heddle/internal/store/presence"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
+	"heddle/internal/task"
+	"heddle/internal/topology"
 )
 
 // displacement detects that another agent has the place of this host: one with a copy of its state
@@ -19,6 +23,7 @@ type displacement struct {
 	instance string // identifies this agent in the host's state
 	// suspend stops all writes about this host, and resume writes everything again.
 	suspend, resume func()
+	changed         task.Notice // the agent is displaced, or no longer
 
 	reported bool // the store has had this agent's report
 	missing  bool // but had none of this host in the last snapshot
@@ -41,6 +46,7 @@ func (d *displacement) follow(s *snapshot.Snapshot) {
 	d.mu.Lock()
 	d.reason = now
 	d.mu.Unlock()
+	d.changed.Give()
 	switch {
 	case now != before && now != "":
 		d.Log.Error("this agent is displaced: it reports nothing, and other hosts may send it no frames", "host", d.HostName, "id", d.HostID, "err", now)
@@ -53,6 +59,42 @@ func (d *displacement) follow(s *snapshot.Snapshot) {
 		d.resume()
 	}
 	d.missing = missing
+}
+
+// Run has the store show the agent while it is displaced, so that operators see both, until ctx
+// ends. begun is the time at which the agent started.
+func (d *displacement) Run(ctx context.Context, begun time.Time) error {
+	record := &topology.DisplacedAgent{HostID: d.HostID, Instance: d.instance, TunnelIP: d.TunnelIP, StartedAt: begun.UTC().Truncate(time.Second)}
+	key := schema.DisplacedAgents.KeyOf(record)
+	for ctx.Err() == nil {
+		d.await(ctx, true)
+		if ctx.Err() != nil {
+			break
+		}
+		shown := presence.New(presence.Options{Store: d.Store, Prefix: key, TTL: d.LeaseTTL, Leave: true, Log: d.Log})
+		if err := shown.SetRecord(key, record); err != nil {
+			return err
+		}
+		showing, end := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- shown.Run(showing) }()
+		d.await(ctx, false)
+		end()
+		if err := <-ended; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits until the agent is displaced, or no longer, or ctx ends.
+func (d *displacement) await(ctx context.Context, displaced bool) {
+	for ctx.Err() == nil && (d.Reason() != "") != displaced {
+		select {
+		case <-ctx.Done():
+		case <-d.changed:
+		}
+	}
 }
 
 // restored begins anew: what the store has now may be older than this agent.

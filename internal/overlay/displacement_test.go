@@ -58,6 +58,9 @@ func TestCopiedStateDirectory(t *testing.T) {
 		t.Errorf("the agents overwrite each other's reports: %s; the second is displaced: %q", there(t, l.st, schema.StatePrefix), b.agent.Displaced())
 	}
 
+	yields := schema.DisplacedAgents.Key(a.id + "/" + a.agent.place.instance)
+	l.wait("the displaced agent to show itself", func() bool { return strings.Contains(there(t, l.st, yields), a.ip.String()) })
+
 	_, lease := reportOf(t, l.st, a.id)
 	b.stop()
 	if err := l.st.Revoke(t.Context(), lease); err != nil {
@@ -65,6 +68,7 @@ func TestCopiedStateDirectory(t *testing.T) {
 	}
 	l.wait("the first agent's report", reported(a))
 	l.wait("the first agent to have its place", func() bool { return a.agent.Displaced() == "" })
+	l.wait("nothing to show a displaced agent", func() bool { return there(t, l.st, schema.StatePrefix+a.id+schema.DisplacedAgentsTail) == "" })
 }
 
 // TestReportDeleted: an agent whose report was deleted reports again, and says so.

@@ -26,6 +26,15 @@ type HostState struct {
 	Instance string `json:"instance,omitempty"`
 }
 
+// DisplacedAgent reports that an agent runs under a host's identity though another one has the
+// host's place.
+type DisplacedAgent struct {
+	HostID    string     `json:"hostId"`
+	Instance  string     `json:"instance"` // as in HostState, of the agent that yields
+	TunnelIP  netip.Addr `json:"tunnelIp"`
+	StartedAt time.Time  `json:"startedAt"`
+}
+
 // TunnelKeys are a host's public keys, from which it and each other host derive what they share:
 // the secrets in tunnelled frames, and the keys of state messages. They outlive the agent, as
 // frames do.

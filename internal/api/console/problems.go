@@ -124,6 +124,10 @@ func (v *statusView) findClusterProblems(now time.Time, add func(fix, format str
 
 // findProblems adds what is wrong with a host.
 func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, args ...any)) {
+	if len(h.Displaced) > 0 {
+		add("stop the agent that is not the host, empty its state directory, and let it join under another name; docs/guides/hosts.md, \"Two agents, one host\"",
+			"host %s: two agents have its identity, as after a copy of its state directory; that at %s yields, and its machine's ports may reach nothing", h.Name, h.Displaced[0])
+	}
 	switch {
 	case !h.Alive:
 		add("start its agent, or look why it cannot reach the store: journalctl -u heddle-agent there; a host that is gone for good: heddle host remove "+h.ID,

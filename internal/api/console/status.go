@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -103,11 +104,14 @@ type hostStatus struct {
 	Name     string `json:"name"`
 	Alive    bool   `json:"alive"`
 	Version  string `json:"version,omitempty"`
-	Ports    int    `json:"ports"`              // bound to it
-	Overlay  bool   `json:"overlay"`            // its agent can report
-	Answered bool   `json:"answered"`           // the agent reported what follows
-	Unasked  string `json:"unasked,omitempty"`  // why this server could not ask it
-	Ahead    *int64 `json:"ahead_ms,omitempty"` // its clock, of this server's; nil within the time that the answer took
+	Ports    int    `json:"ports"`             // bound to it
+	Overlay  bool   `json:"overlay"`           // its agent can report
+	Answered bool   `json:"answered"`          // the agent reported what follows
+	Unasked  string `json:"unasked,omitempty"` // why this server could not ask it
+	// Displaced has the tunnel addresses of agents that yield to this one, since they have its host's
+	// identity, too.
+	Displaced []netip.Addr `json:"displaced,omitempty"`
+	Ahead     *int64       `json:"ahead_ms,omitempty"` // its clock, of this server's; nil within the time that the answer took
 	*flow.HostReport
 }
 
@@ -201,9 +205,13 @@ func servers(r records.Reader) []serverView {
 
 // hostsOf returns the hosts that have joined.
 func (c *console) hostsOf(ctx context.Context, r records.Reader) ([]hostStatus, error) {
+	displaced := map[string][]netip.Addr{}
+	for d := range schema.DisplacedAgents.All(r) {
+		displaced[d.HostID] = append(displaced[d.HostID], d.TunnelIP)
+	}
 	all := []hostStatus{}
 	for h := range schema.Hosts.All(r) {
-		s := hostStatus{ID: h.ID, Name: h.Name, Ports: schema.Ports.CountBy(r, "bound_host", h.ID)}
+		s := hostStatus{ID: h.ID, Name: h.Name, Ports: schema.Ports.CountBy(r, "bound_host", h.ID), Displaced: displaced[h.ID]}
 		if state, ok := schema.HostStates.Peek(r, h.ID); ok {
 			s.Alive, s.Version, s.Overlay = true, state.Version, slices.Contains(state.Roles, "overlay")
 		} else if state, ok := schema.PoolHosts.Peek(r, schema.XenRef(h.ID)); ok {

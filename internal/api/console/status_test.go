@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,10 @@ func TestStatusWell(t *testing.T) {
 	if v.Ports.Active != 1 || len(v.Ports.Down) != 0 {
 		t.Errorf("ports: %+v", v.Ports)
 	}
+	w.update(t, func(tx *records.Tx) error {
+		return schema.DisplacedAgents.Put(tx, &topology.DisplacedAgent{HostID: host, Instance: "i", TunnelIP: netip.MustParseAddr("192.0.2.9")})
+	})
+	w.getStatus(t).wantProblems(t, "host h1: two agents have its identity, as after a copy of its state directory; that at 192.0.2.9 yields")
 }
 
 // TestStatusOfRoutedHosts: a host without the overlay is up while its policy agent reports.

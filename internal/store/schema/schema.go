@@ -335,6 +335,11 @@ var (
 	// HostStates has the hosts that are alive, by id.
 	HostStates = records.NewDerivedTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })
 
+	// DisplacedAgents has the agents that yield to another one of the same host, each under a lease
+	// of its own: "<host>/<instance>".
+	DisplacedAgents = records.NewDerivedTable("displaced-agent", StatePrefix+"*"+DisplacedAgentsTail,
+		func(d *topology.DisplacedAgent) string { return d.HostID + "/" + d.Instance })
+
 	// TunnelKeys are under no lease: they count until the host publishes others or is removed.
 	TunnelKeys = records.NewDerivedTable("tunnel-keys", StatePrefix+"*/tunnel-keys", func(k *topology.TunnelKeys) string { return k.HostID })
 
@@ -414,6 +419,9 @@ const NATPortsTail = "/nat-ports/"
 // MemberHealthsTail likewise in those of MemberHealths.
 const MemberHealthsTail = "/pool-members/"
 
+// DisplacedAgentsTail likewise in those of DisplacedAgents.
+const DisplacedAgentsTail = "/displaced/"
+
 // MetadataKeyTail likewise in those of MetadataKeys.
 const MetadataKeyTail = "/metadata-key"
 
@@ -460,6 +468,6 @@ func All() []snapshot.Table {
 		GatewayDevices, RemoteMACEntries, L2Gateways, L2GatewayConnections, LearnedRemotes, GatewayStates,
 		LoadBalancers, Listeners, LBPools, LBMembers, HealthMonitors, VIPs, LBQuotas,
 		Quotas, PendingWorks, Bundles, ContainerBindings, Servers, Hosts, Underlays, Agents, TunnelZones,
-		HostStates, PoolHosts, TunnelKeys, MetadataKeys, PortStates, PortArrivals, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
+		HostStates, DisplacedAgents, PoolHosts, TunnelKeys, MetadataKeys, PortStates, PortArrivals, LearnedMACs, LearnedNeighbours, MemberHealths, VipTraffics, ContainerHosts, ContainerStates, LearnedRoutes, BGPStates, TraceAnswers, TraceRequests,
 	}
 }

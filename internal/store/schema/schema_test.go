@@ -289,7 +289,7 @@ func TestUnknownMembers(t *testing.T) {
 	derived := []string{
 		"topology", "container-binding", "free-range", "pending-work", "bgp-passwords", "instance",
 		// Reports, each of one writer:
-		"underlay", "server", "host-state", "pool-host", "tunnel-keys", "metadata-key", "port-state", "port-arrival", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
+		"underlay", "server", "host-state", "displaced-agent", "pool-host", "tunnel-keys", "metadata-key", "port-state", "port-arrival", "learned-mac", "learned-neighbour", "member-health", "vip-traffic", "container-host", "container-state",
 		"learned-routes", "bgp-state", "trace-answer", "trace-request", "learned-remote", "gateway-state",
 	}
 	storetest.UnknownMembers{Tables: schema.All(), Derived: derived, Change: func(_ string, record any) {
