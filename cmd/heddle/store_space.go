@@ -125,16 +125,18 @@ func spaceCheck(server cli.Server) cli.Check {
 
 // openServersStore opens the server's cluster, or its embedded store if that runs; nil if not.
 func openServersStore(ctx context.Context, server cli.Server) (*backend.Etcd, error) {
-	if len(server.Cluster.Endpoints) > 0 {
-		attempt, cancel := context.WithTimeout(ctx, openTimeout)
-		defer cancel()
-		cluster := server.Cluster
-		cluster.SkipLimits = true
-		return backend.Open(attempt, backend.Options{Cluster: &cluster})
+	cluster := server.Cluster
+	cluster.SkipLimits = true
+	if len(cluster.Endpoints) == 0 {
+		var err error
+		cluster, err = backend.Running(server.Data)
+		if moved := new(backend.MovedError); errors.Is(err, store.ErrUnavailable) || errors.As(err, &moved) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
 	}
-	st, err := backend.OpenRunning(ctx, server.Data, nil)
-	if moved := new(backend.MovedError); errors.Is(err, store.ErrUnavailable) || errors.As(err, &moved) {
-		return nil, nil
-	}
-	return st, err
+	attempt, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return backend.Open(attempt, backend.Options{Cluster: &cluster})
 }

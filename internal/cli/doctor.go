@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/command"
 	"heddle/internal/hostnet"
+	"heddle/internal/store"
 	"heddle/internal/store/backend"
 )
 
@@ -141,7 +142,7 @@ func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 		if err := c.run(cmd.Context()); err != nil {
 			f.Detail, f.Fix = err.Error(), c.Fix
 			switch unknown := (undecided{}); {
-			case errors.As(err, &unknown):
+			case errors.As(err, &unknown), errors.Is(err, store.ErrUnavailable):
 				f.State = "unknown"
 			case c.Optional:
 				f.State = "optional"
