@@ -38,6 +38,8 @@ const (
 	// mostSkew bounds how far apart the clocks of two servers may be: leases, tokens and
 	// certificates go by them.
 	mostSkew = time.Minute
+	// leastNonce is the least length of what identifies a machine's attempts to join.
+	leastNonce = 16
 )
 
 // Cluster is the store's membership; [backend.Etcd] has it.
@@ -210,6 +212,14 @@ func (s *service) check(ask *joinRequest) error {
 	if at.Addr().IsMulticast() || at.Addr() == broadcast {
 		return api.Errorf(http.StatusBadRequest, "peer_url %q: want the address of one machine: correct --peer-listen, or --agents-listen. The token is not used up.", ask.PeerURL)
 	}
+	if len(ask.Nonce) < leastNonce {
+		return api.Errorf(http.StatusBadRequest, "nonce: want at least %d random characters, the same for each attempt of this machine. The token is not used up.", leastNonce)
+	}
+	return nil
+}
+
+// checkClock refuses a server whose clock is wrong.
+func (s *service) checkClock(ask *joinRequest) error {
 	if skew := ask.Now.Sub(s.Now()); skew.Abs() > mostSkew {
 		ahead := "ahead of"
 		if skew < 0 {
@@ -262,6 +272,9 @@ func (s *service) useUp(ctx context.Context, ask *joinRequest) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return refusal
 	} else if err != nil {
+		return err
+	}
+	if err := s.checkClock(ask); err != nil {
 		return err
 	}
 	_, err = s.DB.Update(ctx, func(tx *records.Tx) error {

@@ -202,6 +202,7 @@ func TestOnLoopback(t *testing.T) {
 }
 
 // TestClocksApart: a server whose clock is more than a minute off is refused, with its token kept.
+// One without a token is not told this server's time.
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -213,6 +214,13 @@ func TestClocksApart(t *testing.T) {
 		if _, err := Join(t.Context(), token, o); !jointoken.Refused(err) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, want %q", err, words)
 		}
+	}
+	const unknown = `{"token":"x","name":"s2","peer_url":"https://192.0.2.2:2380","nonce":"0123456789abcdef","now":"2001-01-01T00:00:00Z"}`
+	if status, text := w.call("", "POST", "/v1/cluster/join", unknown); status != 403 || !strings.Contains(text, "The token is used, expired or unknown") {
+		t.Errorf("an unknown token: %d %s", status, text)
+	}
+	if status, text := w.call("", "POST", "/v1/cluster/join", strings.Replace(unknown, "0123456789abcdef", "", 1)); status != 400 || !strings.Contains(text, "nonce: want") {
+		t.Errorf("no nonce: %d %s", status, text)
 	}
 	w.now = real
 	if _, err := Join(t.Context(), token, o); err != nil {
