@@ -99,9 +99,13 @@ func (c *configuration) read(path string, top *cobra.Command) error {
 		return fmt.Errorf("configuration: %w", explainDenial(err, path, settingsMode))
 	}
 	path = terminal.Escape(path)
-	var all map[string]any
-	if err := yaml.UnmarshalStrict(text, &all); err != nil {
-		return fmt.Errorf("%s: want sections named after commands, with settings below them: %w", path, err)
+	var document any
+	if err := yaml.UnmarshalStrict(text, &document); err != nil {
+		return fmt.Errorf("%s: want sections named after commands, with settings below them: %s", path, strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+	}
+	all, sections := document.(map[string]any)
+	if !sections && document != nil {
+		return fmt.Errorf("%s: want sections named after commands, with settings below them, not a list or a value alone", path)
 	}
 	if !isOneDocument(text) {
 		return fmt.Errorf("%s: want one YAML document: what follows its end, such as a second line ---, would not be read", path)

@@ -317,7 +317,7 @@ func (s *connectivitySite) testInterrupted(t *testing.T) {
 			if words := "note: left 1 tests alone that may be under way elsewhere"; !strings.Contains(text, words) {
 				t.Errorf("want %q in\n%s", words, text)
 			}
-			if text := succeed(t, s.ctl, s.args("--cleanup")...); text != "removed 1 tests\n" {
+			if text := succeed(t, s.ctl, s.args("--cleanup")...); text != "tests removed: 1\n" {
 				t.Errorf("got %q", text)
 			}
 		}

@@ -52,7 +52,7 @@ removed by the next one, some minutes later, or at once with --cleanup. It takes
 		}
 		if cleanUp {
 			removed, _, err := connectivity.CleanUp(cmd.Context(), s, time.Now().Add(time.Hour))
-			terminal.Fprintf(cmd.OutOrStdout(), "removed %d tests\n", removed)
+			terminal.Fprintf(cmd.OutOrStdout(), "tests removed: %d\n", removed)
 			return err
 		}
 		return testConnectivity(cmd, s, names, *format)
