@@ -198,7 +198,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "heddle",
 		Short:         "Virtual networks for Linux hosts",
-		Long:          "Heddle gives virtual machines, containers and hosts tenant networks, security groups, DHCP and tunnels.\nAll state is in etcd; see `heddle serve` and `heddle agent`, or try `heddle demo`.",
+		Long:          "Heddle gives virtual machines, containers and hosts tenant networks, security groups, DHCP and tunnels.\nAll state is in etcd; see `heddle serve` and `heddle agent`, or try `heddle demo`.\nFiles below docs/ that messages name are in the source, and with the package in /usr/share/doc/heddle.",
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
