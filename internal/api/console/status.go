@@ -108,7 +108,7 @@ type hostStatus struct {
 	Overlay  bool   `json:"overlay"`           // its agent can report
 	Answered bool   `json:"answered"`          // the agent reported what follows
 	Unasked  string `json:"unasked,omitempty"` // why this server could not ask it
-	// Displaced has the tunnel addresses of agents that yield to this one, since they have its host's
+	// Displaced has the tunnel addresses of agents that yield to this one: they have its host's
 	// identity, too.
 	Displaced []netip.Addr `json:"displaced,omitempty"`
 	Ahead     *int64       `json:"ahead_ms,omitempty"` // its clock, of this server's; nil within the time that the answer took
