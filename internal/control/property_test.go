@@ -386,7 +386,7 @@ func (g *game) check(rt *rapid.T) {
 	}
 }
 
-// checkDerived derives every bundle anew and compares.
+// checkDerived derives every bundle anew and compares. Every chain says what it is for.
 func (w *world) checkDerived(rt fataler) *records.Snap {
 	rt.Helper()
 	snap, err := w.db.View(context.Background())
@@ -447,6 +447,11 @@ func (w *world) checkDerived(rt fataler) *records.Snap {
 	}
 	for b := range schema.Bundles.All(snap) {
 		got[schema.BundleID(b.Owner)] = text(b.Bundle)
+		for _, c := range b.Bundle.Chains {
+			if c.Purpose == "" {
+				rt.Fatalf("chain %s of %s has no purpose", c.Name, schema.BundleID(b.Owner))
+			}
+		}
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		rt.Fatalf("bundles are not what their owners mean now (-want +got):\n%s", d)

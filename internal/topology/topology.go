@@ -215,12 +215,32 @@ func (p *Port) HostIDs() []string {
 	return []string{p.HostID}
 }
 
+// ChainPurpose is the purpose of a chain, by which explanations name what has decided (explain §2).
+// It decides nothing itself; "" is a chain of a topology that was not translated. Views lack it.
+type ChainPurpose string
+
+// Purposes of chains.
+const (
+	PurposeAntiSpoof     ChainPurpose = "anti-spoof"     // that a machine sends from its own addresses
+	PurposePortFilter    ChainPurpose = "port-filter"    // jumps to the groups of a port
+	PurposeGroup         ChainPurpose = "security-group" // the rules of one group
+	PurposeFirewall      ChainPurpose = "firewall"       // the rules of one firewall, or of one policy of a firewall group
+	PurposePreRouting    ChainPurpose = "pre-routing"    // what a router does before it routes
+	PurposeForward       ChainPurpose = "forward"        // jumps to the firewalls of a router
+	PurposePostRouting   ChainPurpose = "post-routing"   // what a router does after it has routed
+	PurposeSkipSNAT      ChainPurpose = "skip-snat"      // who keeps their source addresses
+	PurposeFloatSNAT     ChainPurpose = "float-snat"     // floating addresses as sources
+	PurposeNDPProxy      ChainPurpose = "ndp-proxy"      // which addresses a router stands for
+	PurposeLocalRedirect ChainPurpose = "local-redirect" // what a router's BGP speaker takes
+)
+
 // Chain is an ordered list of rules (midonet-topology §3.1). A bundle holds the rules in place.
 type Chain struct {
-	ID       string `json:"id"`
-	Name     string `json:"name,omitempty"`
-	TenantID string `json:"tenantId,omitempty"`
-	Rules    []Rule `json:"rules,omitempty"`
+	ID       string       `json:"id"`
+	Name     string       `json:"name,omitempty"`
+	Purpose  ChainPurpose `json:"purpose,omitempty"`
+	TenantID string       `json:"tenantId,omitempty"`
+	Rules    []Rule       `json:"rules,omitempty"`
 
 	// Back-references, filled by Link only; RuleIDs lists Rules in order.
 	RuleIDs            []string   `json:"ruleIds,omitzero"` // there also when empty

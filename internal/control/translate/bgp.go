@@ -34,7 +34,7 @@ func BGPContainer(router string) string { return Derive(roleBGPContainer, router
 // The container is an owner of its own, since the scheduler binds it to hosts.
 func (x *RouterBGP) Bundle() topology.Bundle {
 	b := topology.Bundle{BgpNetworks: x.networks()}
-	chain := topology.Chain{ID: routerChain(roleChainRedirect, x.Router.ID), Name: "LOCAL_REDIRECT_" + x.Router.ID, TenantID: x.Router.ProjectID}
+	chain := topology.Chain{ID: routerChain(roleChainRedirect, x.Router.ID), Name: "LOCAL_REDIRECT_" + x.Router.ID, Purpose: topology.PurposeLocalRedirect, TenantID: x.Router.ProjectID}
 	for _, p := range x.Peers {
 		b.BgpPeers = append(b.BgpPeers, topology.BgpPeer{
 			ID: p.ID, RouterID: x.Router.ID, Address: p.PeerIP, ASNumber: p.RemoteAS, Password: p.Password,

@@ -13,7 +13,7 @@ import (
 // routers jumps to its chain with what enters or leaves by an interface.
 func Firewall(f *neutron.Firewall, rules []neutron.FirewallRule) topology.Bundle {
 	chain := topology.Chain{
-		ID: Derive(roleChainForward, f.ID), Name: "OS_FW_FORWARD_" + f.ID, TenantID: f.ProjectID,
+		ID: Derive(roleChainForward, f.ID), Name: "OS_FW_FORWARD_" + f.ID, Purpose: topology.PurposeFirewall, TenantID: f.ProjectID,
 		Rules: firewallRules(f, rules),
 	}
 	b := topology.Bundle{Chains: []topology.Chain{chain}}

@@ -40,7 +40,7 @@ func groupChain(id, name, project string, rules ...topology.Rule) topology.Chain
 	replies, rest := acceptReplies(), literal(topology.Drop, anyFragment())
 	replies.ID, replies.Action = Derive(roleGroupReturn, id), topology.Return
 	rest.ID = Derive(roleGroupDrop, id)
-	return topology.Chain{ID: id, Name: name, TenantID: project, Rules: slices.Concat([]topology.Rule{replies}, rules, []topology.Rule{rest})}
+	return topology.Chain{ID: id, Name: name, Purpose: topology.PurposeFirewall, TenantID: project, Rules: slices.Concat([]topology.Rule{replies}, rules, []topology.Rule{rest})}
 }
 
 // groupPolicyRule translates one rule; false if its text is invalid and it would allow packets.

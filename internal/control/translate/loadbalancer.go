@@ -54,8 +54,8 @@ func lbChains(lb *neutron.LoadBalancer, r string, s *neutron.Subnet) []topology.
 	reverse := reverseSNAT(unfragmented())
 	reverse.ID = Derive(roleLBReverse, r)
 	return []topology.Chain{
-		{ID: routerChain(roleChainIn, r), Name: "OS_PRE_ROUTING_" + r, TenantID: lb.ProjectID, Rules: []topology.Rule{reverse}},
-		{ID: routerChain(roleChainOut, r), Name: "OS_POST_ROUTING_" + r, TenantID: lb.ProjectID, Rules: []topology.Rule{snat}},
+		{ID: routerChain(roleChainIn, r), Name: "OS_PRE_ROUTING_" + r, Purpose: topology.PurposePreRouting, TenantID: lb.ProjectID, Rules: []topology.Rule{reverse}},
+		{ID: routerChain(roleChainOut, r), Name: "OS_POST_ROUTING_" + r, Purpose: topology.PurposePostRouting, TenantID: lb.ProjectID, Rules: []topology.Rule{snat}},
 	}
 }
 

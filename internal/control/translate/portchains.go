@@ -51,10 +51,10 @@ func sources(p *neutron.Port) []source {
 //
 // With port security off they are empty and accept everything.
 func portChains(p *neutron.Port, groups []*neutron.SecurityGroup) []topology.Chain {
-	in := topology.Chain{ID: Derive(roleChainIn, p.ID), Name: "OS_PORT_" + p.ID + "_INBOUND", TenantID: p.ProjectID}
-	out := topology.Chain{ID: Derive(roleChainOut, p.ID), Name: "OS_PORT_" + p.ID + "_OUTBOUND", TenantID: p.ProjectID}
+	in := topology.Chain{ID: Derive(roleChainIn, p.ID), Name: "OS_PORT_" + p.ID + "_INBOUND", Purpose: topology.PurposePortFilter, TenantID: p.ProjectID}
+	out := topology.Chain{ID: Derive(roleChainOut, p.ID), Name: "OS_PORT_" + p.ID + "_OUTBOUND", Purpose: topology.PurposePortFilter, TenantID: p.ProjectID}
 	spoof := topology.Chain{
-		ID: Derive(roleChainAntiSpoof, p.ID), Name: "OS_PORT_" + p.ID + "_ANTI_SPOOF", TenantID: p.ProjectID,
+		ID: Derive(roleChainAntiSpoof, p.ID), Name: "OS_PORT_" + p.ID + "_ANTI_SPOOF", Purpose: topology.PurposeAntiSpoof, TenantID: p.ProjectID,
 	}
 	if p.PortSecurityEnabled {
 		v6 := sources6(p)

@@ -95,27 +95,27 @@ func statefulGroup(router string) string  { return Derive(rolePortGroupStateful,
 func interfaceGroup(router string) string { return Derive(rolePortGroupInterfaces, router) }
 
 func routerChains(r *neutron.Router) []topology.Chain {
-	chain := func(role, name string, rules ...topology.Rule) topology.Chain {
-		return topology.Chain{ID: routerChain(role, r.ID), Name: name + r.ID, TenantID: r.ProjectID, Rules: rules}
+	chain := func(role, name string, purpose topology.ChainPurpose, rules ...topology.Rule) topology.Chain {
+		return topology.Chain{ID: routerChain(role, r.ID), Name: name + r.ID, Purpose: purpose, TenantID: r.ProjectID, Rules: rules}
 	}
 	notRewritten := anyFragment()
 	notRewritten.MatchNwDstRewritten, notRewritten.ConjunctionInv = true, true
 	skipRest := literal(topology.Accept, notRewritten)
 	skipRest.ID = Derive(roleSkipAccept, r.ID)
-	skip := chain(roleChainSkipSNAT, "OS_SKIP_SNAT_", skipRest)
-	exact := chain(roleChainFloatExact, "OS_FLOAT_SNAT_EXACT_")
-	float := chain(roleChainFloat, "OS_FLOAT_SNAT_")
+	skip := chain(roleChainSkipSNAT, "OS_SKIP_SNAT_", topology.PurposeSkipSNAT, skipRest)
+	exact := chain(roleChainFloatExact, "OS_FLOAT_SNAT_EXACT_", topology.PurposeFloatSNAT)
+	float := chain(roleChainFloat, "OS_FLOAT_SNAT_", topology.PurposeFloatSNAT)
 	all := []topology.Chain{
-		chain(roleChainIn, "OS_PRE_ROUTING_"),
-		chain(roleChainOut, "OS_POST_ROUTING_",
+		chain(roleChainIn, "OS_PRE_ROUTING_", topology.PurposePreRouting),
+		chain(roleChainOut, "OS_POST_ROUTING_", topology.PurposePostRouting,
 			jump(Derive(roleJumpSkipSNAT, r.ID), skip.ID, skip.Name),
 			jump(Derive(roleJumpFloatExact, r.ID), exact.ID, exact.Name),
 			jump(Derive(roleJumpFloat, r.ID), float.ID, float.Name)),
-		chain(roleChainForward, "OS_FORWARD_"),
+		chain(roleChainForward, "OS_FORWARD_", topology.PurposeForward),
 		skip, exact, float,
 	}
 	if NDPProxyGateway(r) != "" {
-		all = append(all, chain(roleChainNDPProxy, nameNDPProxy, dropUnproxied(r)))
+		all = append(all, chain(roleChainNDPProxy, nameNDPProxy, topology.PurposeNDPProxy, dropUnproxied(r)))
 	}
 	return all
 }

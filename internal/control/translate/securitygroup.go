@@ -17,8 +17,8 @@ func ingressChainName(group string) string { return "OS_SG_" + group + "_INGRESS
 // SecurityGroup translates a group with its rules into an address group and two chains
 // (midonet-translations §11). The newest rule stands first in its chain.
 func SecurityGroup(g *neutron.SecurityGroup) topology.Bundle {
-	egress := topology.Chain{ID: egressChain(g.ID), Name: egressChainName(g.ID), TenantID: g.ProjectID}
-	ingress := topology.Chain{ID: ingressChain(g.ID), Name: ingressChainName(g.ID), TenantID: g.ProjectID}
+	egress := topology.Chain{ID: egressChain(g.ID), Name: egressChainName(g.ID), Purpose: topology.PurposeGroup, TenantID: g.ProjectID}
+	ingress := topology.Chain{ID: ingressChain(g.ID), Name: ingressChainName(g.ID), Purpose: topology.PurposeGroup, TenantID: g.ProjectID}
 	for i := len(g.Rules) - 1; i >= 0; i-- {
 		r := &g.Rules[i]
 		if r.Direction == "ingress" {

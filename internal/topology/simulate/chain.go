@@ -90,6 +90,14 @@ func (c *chain) label() string {
 	return c.id
 }
 
+// purpose returns what the chain is for, "" if that is not known.
+func (c *chain) purpose() topology.ChainPurpose {
+	if c.def == nil {
+		return ""
+	}
+	return c.def.Purpose
+}
+
 // position returns the place of a rule in its chain, from 1 on.
 func (c *chain) position(r *rule) int {
 	i, _ := slices.BinarySearchFunc(c.rules, r, compareRules)

@@ -65,7 +65,7 @@ func TestCodes(t *testing.T) {
 		{flow.CodeFirewall, func() *lab {
 			l := example()
 			l.Apply(owner("firewall", "f"), &topology.Bundle{
-				Chains: []topology.Chain{{ID: "f", Name: "OS_FW_FORWARD_f", Rules: []topology.Rule{
+				Chains: []topology.Chain{{ID: "f", Name: "OS_FW_FORWARD_f", Purpose: topology.PurposeFirewall, Rules: []topology.Rule{
 					literal("f/no", topology.Drop, topology.Condition{NwProto: ptr(uint8(packet.ProtoUDP))}), literal("f/yes", topology.Accept, topology.Condition{})}}},
 				Rules: []topology.RuleEntry{{ChainID: "r/fwd", Place: 10, Rule: jumpTo("fw", "f")}},
 			})

@@ -114,9 +114,9 @@ func (p portSpec) bundle() *topology.Bundle {
 	}
 	spoofRules = append(spoofRules, literal(spoof+"/last", topology.Drop, topology.Condition{}))
 	b.Chains = []topology.Chain{
-		{ID: in, Name: "OS_PORT_" + p.id + "_INBOUND", Rules: inRules},
-		{ID: out, Name: "OS_PORT_" + p.id + "_OUTBOUND", Rules: outRules},
-		{ID: spoof, Name: "OS_PORT_" + p.id + "_ANTI_SPOOF", Rules: spoofRules},
+		{ID: in, Name: "OS_PORT_" + p.id + "_INBOUND", Purpose: topology.PurposePortFilter, Rules: inRules},
+		{ID: out, Name: "OS_PORT_" + p.id + "_OUTBOUND", Purpose: topology.PurposePortFilter, Rules: outRules},
+		{ID: spoof, Name: "OS_PORT_" + p.id + "_ANTI_SPOOF", Purpose: topology.PurposeAntiSpoof, Rules: spoofRules},
 	}
 	return b
 }
@@ -128,11 +128,11 @@ func groupBundle(id string, ingress ...topology.Rule) *topology.Bundle {
 	return &topology.Bundle{
 		IPAddrGroups: []topology.IPAddrGroup{{ID: id}},
 		Chains: []topology.Chain{
-			{ID: id + "/egress", Name: "OS_SG_" + id + "_EGRESS", Rules: []topology.Rule{
+			{ID: id + "/egress", Name: "OS_SG_" + id + "_EGRESS", Purpose: topology.PurposeGroup, Rules: []topology.Rule{
 				literal(id+"/any4", topology.Accept, topology.Condition{DlType: packet.TypeIPv4}),
 				literal(id+"/any6", topology.Accept, topology.Condition{DlType: packet.TypeIPv6}),
 			}},
-			{ID: id + "/ingress", Name: "OS_SG_" + id + "_INGRESS", Rules: ingress},
+			{ID: id + "/ingress", Name: "OS_SG_" + id + "_INGRESS", Purpose: topology.PurposeGroup, Rules: ingress},
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
@@ -86,14 +87,13 @@ func (d *record) say(device, text string) {
 // denied ends the packet by a rule of chain c.
 func (d *record) denied(device, direction string, c *chain, r *rule) {
 	v, why, code, what := flow.Drop, "", flow.CodeFilter, "filter denies"
-	name := c.label()
 	at := c.position(r)
-	switch { // the names that translation gives (midonet-translations §3)
-	case strings.HasSuffix(name, "_ANTI_SPOOF"):
+	switch c.purpose() {
+	case topology.PurposeAntiSpoof:
 		code, what = flow.CodeAntiSpoofing, "anti-spoofing denies this source address or MAC"
-	case strings.HasPrefix(name, "OS_PORT_"):
+	case topology.PurposePortFilter:
 		code, what = flow.CodeNoRule, "security group denies"
-	case strings.HasPrefix(name, "OS_FW_FORWARD_"):
+	case topology.PurposeFirewall:
 		code, what = flow.CodeFirewall, "firewall denies"
 	}
 	switch {
@@ -107,7 +107,7 @@ func (d *record) denied(device, direction string, c *chain, r *rule) {
 	}
 	d.end(v, flow.Dropped{
 		Device: device, Code: code, Chain: c.id, Rule: r.id,
-		Reason: direction + " filter: " + what + ": chain " + name + ", rule " + strconv.Itoa(at) + " of " + strconv.Itoa(len(c.rules)) + why,
+		Reason: direction + " filter: " + what + ": chain " + c.label() + ", rule " + strconv.Itoa(at) + " of " + strconv.Itoa(len(c.rules)) + why,
 	})
 }
 

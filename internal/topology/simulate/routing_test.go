@@ -202,7 +202,7 @@ func TestErrorsToTheSender(t *testing.T) {
 	firewall := func(l *lab) {
 		group := topology.Condition{InPortGroupID: "r/rifs", InvInPortGroup: true, OutPortGroupID: "r/rifs", InvOutPortGroup: true, ConjunctionInv: true}
 		l.Apply(owner("firewall", "f"), &topology.Bundle{
-			Chains: []topology.Chain{{ID: "f", Name: "OS_FW_FORWARD_f", Rules: []topology.Rule{literal("f/no", topology.Reject, topology.Condition{})}}},
+			Chains: []topology.Chain{{ID: "f", Name: "OS_FW_FORWARD_f", Purpose: topology.PurposeFirewall, Rules: []topology.Rule{literal("f/no", topology.Reject, topology.Condition{})}}},
 			Rules:  []topology.RuleEntry{{ChainID: "r/fwd", Place: 10, Rule: topology.Rule{ID: "fw", Type: topology.Jump, Action: topology.Jump, JumpChainID: "f", Condition: &group}}},
 		})
 	}
