@@ -29,6 +29,7 @@ func TestDoctorTellsMissingFromOptional(t *testing.T) {
 			cmd := DoctorCommand(nil, nil)
 			var out bytes.Buffer
 			cmd.SetOut(&out)
+			cmd.SetContext(t.Context())
 			err := diagnose(cmd, "text", []Check{c.check})
 			var exit *command.Exit
 			if failed := errors.As(err, &exit) && exit.Code == 1; failed != c.fails {

@@ -116,7 +116,7 @@ func printTrace(w io.Writer, a *flow.TraceAnswer) {
 		line("reply: port ", named(a, r.PortID), ": ", hex.EncodeToString(r.Frame))
 	}
 	if !a.LiveState {
-		line("note: no agent answered for the port's host; a server did, which knows no connections or learned addresses")
+		line("note: no agent answered for the port's host; a server did, which knows no connections")
 	}
 }
 

@@ -39,7 +39,7 @@ type Options struct {
 func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
-	c := &console{o}
+	c := &console{Options: o, world: newStoredWorld()}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
 	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
 	mux.HandleFunc("POST /v1/support", api.Admin(c.support))
@@ -50,7 +50,10 @@ func Register(mux *http.ServeMux, o Options) {
 	mux.HandleFunc("POST /v1/upgrade/commit", api.Admin(c.commitUpgrade))
 }
 
-type console struct{ Options }
+type console struct {
+	Options
+	world *storedWorld
+}
 
 // notFound is the 404 of a record, or err.
 func notFound(err error, kind, id string) error {

@@ -112,7 +112,8 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, fram
 		}
 		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, at.host), "id", at.host, "port", at.port, "waited", c.TraceWait)
 	}
-	return simulated(snap, at, frame), nil
+	answer := c.world.run(snap, simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
+	return &answer, nil
 }
 
 // ask leaves a request to an agent in the store, under a lease, and waits for the answer; nil when
@@ -154,25 +155,4 @@ func (c *console) ask(ctx context.Context, request topology.TraceRequest, timeou
 		}
 	}
 	return nil, ctx.Err()
-}
-
-// simulated answers from what the store says, as if nothing had been sent before.
-func simulated(snap *records.Snap, at entry, frame []byte) *flow.TraceAnswer {
-	world := simulate.NewWorld(simulate.Options{})
-	for b := range schema.Bundles.All(snap) {
-		world.Apply(b.Owner, &b.Bundle)
-	}
-	for h := range schema.Hosts.All(snap) {
-		reached, _ := schema.HostWithTunnels(snap, h.ID)
-		world.ApplyHost(h.ID, reached)
-	}
-	for st := range schema.HostStates.All(snap) {
-		world.ApplyHostState(st.HostID, st)
-	}
-	for l := range schema.LearnedRoutes.All(snap) {
-		world.ApplyLearnedRoutes(nil, l)
-	}
-	d := simulate.NewSimulator(world).Run(simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
-	a := flow.Answer(d)
-	return &a
 }

@@ -60,6 +60,15 @@ func (t *Table[T]) Peek(r Reader, id string) (*T, bool) {
 	return record.(*T), true
 }
 
+// Version returns when the record with this id was last written, as [snapshot.VersionAt] orders
+// records of one store; that of the snapshot if there is none.
+func (t *Table[T]) Version(s *Snap, id string) uint64 {
+	if e := s.snap.Get(t.def.name, id); e != nil {
+		return snapshot.VersionAt(s.snap.History, e.Mod)
+	}
+	return s.snap.Version()
+}
+
 func (t *Table[T]) found(v view, id string) (*T, error) {
 	record := v.get(t.def, id)
 	if record == nil {

@@ -4,7 +4,7 @@ package flow
 type TraceAnswer struct {
 	ID     string `json:"id"`     // of the request
 	HostID string `json:"hostId"` // who answered; "" = a server
-	// LiveState: an agent's connections and learned addresses were used; a server has none.
+	// LiveState: an agent's connections were used; a server knows none.
 	LiveState bool          `json:"liveState"`
 	Verdict   string        `json:"verdict"`
 	Device    string        `json:"device,omitempty"` // where it was dropped
