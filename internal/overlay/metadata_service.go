@@ -146,29 +146,35 @@ func (m *metadataService) open() (*hostnet.Namespace, error) {
 	return m.build()
 }
 
-// build makes the namespace. It gets its name last, so that one that is not complete has none.
-func (m *metadataService) build() (ns *hostnet.Namespace, err error) {
-	if ns, err = hostnet.NewNamespace(); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			ns.Close()
-		}
-	}()
-	inside, err := hostnet.NewLinux(ns)
+// build makes the namespace.
+func (m *metadataService) build() (*hostnet.Namespace, error) {
+	ns, err := hostnet.NewNamespace()
 	if err != nil {
 		return nil, err
+	}
+	if err := m.buildIn(ns); err != nil {
+		ns.Close()
+		return nil, err
+	}
+	return ns, nil
+}
+
+// buildIn makes the network in a new namespace. That gets its name last, so that one that is not
+// complete has none.
+func (m *metadataService) buildIn(ns *hostnet.Namespace) error {
+	inside, err := hostnet.NewLinux(ns)
+	if err != nil {
+		return err
 	}
 	defer inside.Close()
 	_, err = inside.AddLink(hostnet.LinkSpec{Name: metadataInner, Kind: hostnet.Veth, MAC: hostnet.MAC(flow.MetadataMAC), Peer: metadataLink, PeerNet: m.host})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err = configureMetadata(ns); err != nil {
-		return nil, err
+	if err := configureMetadata(ns); err != nil {
+		return err
 	}
-	return ns, ns.Name(m.namespace)
+	return ns.Name(m.namespace)
 }
 
 // configureMetadata gives the namespace the service's addresses and the way back to its clients. It

@@ -433,6 +433,32 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
+// TestForeignNamespace: a container's namespace that this agent has not made, as after the loss of
+// its files, is replaced when the agent starts.
+func TestForeignNamespace(t *testing.T) {
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	at, ns := l.machine(h)
+	serve(t, ns, 80)
+	b := l.balancer(monitorOf(topology.MonitorTCP))
+	member := b.add(at, 80)
+	l.waitHealth(member, topology.MemberActive)
+	h.stop()
+	files, err := filepath.Glob(filepath.Join(h.dir, "services", "*", inodeFile))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files of namespaces: %v, %v", files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	l.wait("another namespace", func() bool {
+		inode, err := os.ReadFile(files[0])
+		return err == nil && string(inode) != "1"
+	})
+	l.waitHealth(member, topology.MemberActive)
+}
+
 func serveHTTP(t *testing.T, ns *netlab.Namespace, port int, handler http.Handler) {
 	t.Helper()
 	var l net.Listener

@@ -42,28 +42,35 @@ func open(host *hostnet.Linux, dir string, c *plan.Container) (*hostnet.Namespac
 }
 
 // adopt opens a namespace that is as the container needs it, or returns hostnet.ErrNotFound.
-func adopt(host *hostnet.Linux, dir string, c *plan.Container) (ns *hostnet.Namespace, net *hostnet.Linux, err error) {
+func adopt(host *hostnet.Linux, dir string, c *plan.Container) (*hostnet.Namespace, *hostnet.Linux, error) {
 	if _, err := host.Link(c.Interface); err != nil {
 		return nil, nil, err
 	}
-	if ns, err = hostnet.OpenNamespace(c.Namespace); err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			ns.Close()
-		}
-	}()
-	inode, err := ns.Inode()
+	ns, err := hostnet.OpenNamespace(c.Namespace)
 	if err != nil {
 		return nil, nil, err
 	}
+	net, err := adoptIn(ns, dir, c)
+	if err != nil {
+		ns.Close()
+		return nil, nil, err
+	}
+	return ns, net, nil
+}
+
+// adoptIn is adopt of the network in an open namespace.
+func adoptIn(ns *hostnet.Namespace, dir string, c *plan.Container) (*hostnet.Linux, error) {
+	inode, err := ns.Inode()
+	if err != nil {
+		return nil, err
+	}
 	ours, _ := os.ReadFile(filepath.Join(dir, inodeFile)) // without it, it is another's
 	if string(ours) != strconv.FormatUint(inode, 10) {
-		return nil, nil, fmt.Errorf("namespace %s of another agent: %w", c.Namespace, hostnet.ErrNotFound)
+		return nil, fmt.Errorf("namespace %s of another agent: %w", c.Namespace, hostnet.ErrNotFound)
 	}
-	if net, err = hostnet.NewLinux(ns); err != nil {
-		return nil, nil, err
+	net, err := hostnet.NewLinux(ns)
+	if err != nil {
+		return nil, err
 	}
 	l, err := net.Link(innerLink)
 	if err == nil && l.MAC != hostnet.MAC(c.MAC) {
@@ -74,28 +81,37 @@ func adopt(host *hostnet.Linux, dir string, c *plan.Container) (ns *hostnet.Name
 	}
 	if err != nil {
 		net.Close()
+		return nil, err
+	}
+	return net, nil
+}
+
+// build makes a container's namespace.
+func build(host *hostnet.Linux, dir string, c *plan.Container) (*hostnet.Namespace, *hostnet.Linux, error) {
+	ns, err := hostnet.NewNamespace()
+	if err != nil {
+		return nil, nil, err
+	}
+	net, err := buildIn(ns, host, dir, c)
+	if err != nil {
+		ns.Close()
 		return nil, nil, err
 	}
 	return ns, net, nil
 }
 
-// build makes a container's namespace. It gets its name last, so that a name without a link is what
-// is left of one.
-func build(host *hostnet.Linux, dir string, c *plan.Container) (ns *hostnet.Namespace, net *hostnet.Linux, err error) {
-	if ns, err = hostnet.NewNamespace(); err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			ns.Close()
-		}
-	}()
-	if net, err = hostnet.NewLinux(ns); err != nil {
-		return nil, nil, err
-	}
+// buildIn makes a container's network in a new namespace. That gets its name last, so that a name
+// without a link is what is left of one.
+func buildIn(ns *hostnet.Namespace, host *hostnet.Linux, dir string, c *plan.Container) (*hostnet.Linux, error) {
 	inode, err := ns.Inode()
-	steps := []func() error{
-		func() error { return err },
+	if err != nil {
+		return nil, err
+	}
+	net, err := hostnet.NewLinux(ns)
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{
 		func() error { return net.SetUp("lo", true) },
 		func() error {
 			_, err := net.AddLink(hostnet.LinkSpec{Name: innerLink, Kind: hostnet.Veth, MAC: hostnet.MAC(c.MAC), MTU: linkMTU, Peer: c.Interface, PeerNet: host})
@@ -107,14 +123,13 @@ func build(host *hostnet.Linux, dir string, c *plan.Container) (ns *hostnet.Name
 			return os.WriteFile(filepath.Join(dir, inodeFile), []byte(strconv.FormatUint(inode, 10)), 0o600)
 		},
 		func() error { return ns.Name(c.Namespace) },
-	}
-	for _, step := range steps {
-		if err = step(); err != nil {
+	} {
+		if err := step(); err != nil {
 			net.Close()
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return ns, net, nil
+	return net, nil
 }
 
 // configure gives a container's network its addresses and its route.
