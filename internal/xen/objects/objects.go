@@ -27,14 +27,16 @@ import (
 // Object is one object of the XenAPI. Fields holds the stored ones, not far sides.
 type Object struct {
 	Class, Ref string
+	Account    string // whose call made it; of tasks alone, and "" of an earlier version's
 	Fields     model.Record
 }
 
 // stored is an object as JSON.
 type stored struct {
-	Class  string          `json:"class"`
-	Ref    string          `json:"ref"`
-	Fields json.RawMessage `json:"fields"`
+	Class   string          `json:"class"`
+	Ref     string          `json:"ref"`
+	Account string          `json:"account,omitempty"`
+	Fields  json.RawMessage `json:"fields"`
 }
 
 // MarshalJSON writes the object as it is stored.
@@ -43,7 +45,7 @@ func (o *Object) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(stored{o.Class, o.Ref, fields})
+	return json.Marshal(stored{o.Class, o.Ref, o.Account, fields})
 }
 
 // UnmarshalJSON reads it. A field that older versions have not written has its default.
@@ -56,7 +58,7 @@ func (o *Object) UnmarshalJSON(raw []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", s.Class, s.Ref, err)
 	}
-	*o = Object{s.Class, s.Ref, fields}
+	*o = Object{s.Class, s.Ref, s.Account, fields}
 	return nil
 }
 

@@ -170,6 +170,11 @@ func (c *call) write() error {
 		if err != nil {
 			return err
 		}
+		if class == "task" {
+			if err := c.checkOwn(o); err != nil {
+				return err
+			}
+		}
 		value, err := c.changed(ref, fieldOf(tx, o, c.Field))
 		if err != nil {
 			return err

@@ -164,9 +164,10 @@ func object(r records.Reader, class, ref string) (*objects.Object, error) {
 // edited returns a copy of an object with other values of some fields, to be put. The values must
 // not be changed afterwards.
 func edited(o *objects.Object, fields model.Record) *objects.Object {
-	c := &objects.Object{Class: o.Class, Ref: o.Ref, Fields: maps.Clone(o.Fields)}
+	c := *o
+	c.Fields = maps.Clone(o.Fields)
 	maps.Copy(c.Fields, fields)
-	return c
+	return &c
 }
 
 // maxObject limits the fields of an object, in bytes.

@@ -28,8 +28,7 @@ const (
 
 // runs records that a server carries out a task: it goes with the server's lease.
 type runs struct {
-	Task    string `json:"task"`    // ref
-	Account string `json:"account"` // whose call it is
+	Task string `json:"task"` // ref
 }
 
 // running are found by the task's ref.
@@ -51,11 +50,12 @@ func (c *call) putTask(label, description string, allowed ...string) (*objects.O
 			"name_label": label, "name_description": description, "created": c.server.time(), "type": "<none/>",
 			"allowed_operations": append([]string{}, allowed...),
 		})
+		t.Account = c.session.account
 		for own := range objects.Table("pool").All(p) {
 			t.Fields["resident_on"] = own.Text("master")
 		}
 		p.put(t)
-		p.fail(running.PutLeased(p.tx, &runs{t.Ref, c.session.account}, c.server.lease.current()))
+		p.fail(running.PutLeased(p.tx, &runs{t.Ref}, c.server.lease.current()))
 	})
 	return t, err
 }
@@ -190,18 +190,22 @@ func taskCreate(c *call) (any, error) {
 	return t.Ref, nil
 }
 
-// checkOwn fails if another account's call carries the task out, unless this one may change hosts.
-func (c *call) checkOwn(p *pool, ref string) {
-	r, pending := running.Peek(p, ref)
-	if pending && r.Account != c.session.account && !c.session.role().Includes(model.PoolOperator) {
-		p.fail(model.RBACPermissionDenied(c.Name, fmt.Sprintf("the task is of the account %s; this needs its own, or the role %s", r.Account, model.PoolOperator)))
+// checkOwn refuses a change of a task that another account's call made, unless this account may
+// change hosts.
+func (c *call) checkOwn(t *objects.Object) error {
+	switch {
+	case c.session.role().Includes(model.PoolOperator) || t.Account == c.session.account:
+		return nil
+	case t.Account == "":
+		return model.RBACPermissionDenied(c.Name, fmt.Sprintf("the account of the task is not recorded, as by earlier versions; this needs the role %s", model.PoolOperator))
 	}
+	return model.RBACPermissionDenied(c.Name, fmt.Sprintf("the task is of the account %s; this needs its own, or the role %s", t.Account, model.PoolOperator))
 }
 
 func taskDestroy(c *call) (any, error) {
 	ref := c.text("self")
 	return nil, c.change(func(p *pool) {
-		c.checkOwn(p, ref)
+		p.fail(c.checkOwn(p.get("task", ref)))
 		discard(p, running, ref)
 		p.remove("task", ref)
 	})
@@ -212,7 +216,7 @@ func taskCancel(c *call) (any, error) {
 	ref := c.text("task")
 	return nil, c.change(func(p *pool) {
 		t := p.get("task", ref)
-		c.checkOwn(p, ref)
+		p.fail(c.checkOwn(t))
 		if !pending(t) {
 			p.fail(model.OperationNotAllowed("the task has ended"))
 		}

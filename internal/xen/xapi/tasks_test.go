@@ -98,6 +98,16 @@ func TestAsync(t *testing.T) {
 	ada.fails("RBAC_PERMISSION_DENIED", "task.cancel", own)
 	ada.fails("RBAC_PERMISSION_DENIED", "task.destroy", own)
 	c.must("task.add_to_other_config", own, "a", "b")
+	ended := c.must("Async.network.destroy", "fine").(string)
+	c.ended(ended)
+	for _, other := range []string{own, ended} {
+		for _, change := range [][]any{
+			{"task.destroy", other}, {"task.set_other_config", other, map[string]string{}},
+			{"task.add_to_other_config", other, "c", "d"}, {"task.remove_from_other_config", other, "a"},
+		} {
+			ada.fails("RBAC_PERMISSION_DENIED", change[0].(string), change[1:]...)
+		}
+	}
 	c.must("task.cancel", own)
 	if got := c.ended(own); got["status"] != "cancelled" || got["name_description"] != "for tests" {
 		t.Error(got)
