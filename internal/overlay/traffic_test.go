@@ -206,6 +206,56 @@ func TestDHCP(t *testing.T) {
 	m.leases()
 }
 
+// TestDHCPLeadsToMetadata: on a subnet whose gateway no router has, systemd-networkd and dhclient
+// with Debian's script reach the metadata service by what DHCP gives them.
+func TestDHCPLeadsToMetadata(t *testing.T) {
+	t.Parallel()
+	needsNetworkd(t)
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	h.servesMetadata()
+	n := l.network("blue")
+	l.start()
+	g := l.group()
+	for name, script := range map[string]string{"systemd-networkd": networkdScript, "dhclient": dhclient4Script} {
+		m := n.machine(h, g)
+		m.MustIP(t, "addr flush dev eth0")
+		m.configures(name, script)
+		m.expectMetadata(m.v4)
+	}
+}
+
+// dhclient4Script runs dhclient with the script of its package, which writes into /etc.
+const dhclient4Script = `set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs /run
+mkdir /run/etc /run/work
+mount -t overlay -o lowerdir=/etc,upperdir=/run/etc,workdir=/run/work overlay /etc
+exec dhclient -4 -d -lf /run/leases -pf /run/pid eth0`
+
+// configures runs a DHCP client until the test ends.
+func (m *machine) configures(name, script string) {
+	t := m.lab.t
+	var log netlab.Log
+	client := exec.Command("unshare", "--mount", "sh", "-c", script)
+	client.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=debug")
+	client.Stdout, client.Stderr = &log, &log
+	if err := m.Start(client); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Process.Kill()
+		_ = client.Wait()
+		if t.Failed() {
+			t.Logf("%s:\n%s", name, log.String())
+		}
+	})
+	m.lab.wait(name+" to take "+m.v4.String(), func() bool {
+		out, err := m.Output(t.Context(), "ip", "-4", "addr", "show", "dev", "eth0")
+		return err == nil && strings.Contains(out, "inet "+m.v4.String()+"/24 ")
+	})
+}
+
 // leases has a DHCP client get the machine's address. On a busy machine it asks more than once.
 func (m *machine) leases() {
 	m.lab.t.Helper()
@@ -226,13 +276,17 @@ chown -R systemd-network: /run/systemd/netif
 printf '[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n[DHCPv4]\nClientIdentifier=mac\n' >/run/systemd/network/00-eth0.network
 exec /lib/systemd/systemd-networkd`
 
+func needsNetworkd(t *testing.T) {
+	if _, err := os.Stat("/lib/systemd/systemd-networkd"); err != nil {
+		t.Skipf("this test needs systemd-networkd: run scripts/setup: %v", err)
+	}
+}
+
 // TestDHCPWithoutGateway: on a subnet without gateway systemd-networkd takes the address, too. It
 // ignores a server that has none itself.
 func TestDHCPWithoutGateway(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/lib/systemd/systemd-networkd"); err != nil {
-		t.Skipf("this test needs systemd-networkd: run scripts/setup: %v", err)
-	}
+	needsNetworkd(t)
 	l := newLab(t, 1)
 	n := l.network("blue")
 	n.v4.GatewayIP = nil
@@ -241,22 +295,7 @@ func TestDHCPWithoutGateway(t *testing.T) {
 	l.start()
 	m := n.machine(l.hosts[0], l.group(allow("egress", "IPv4", "", 0)))
 	m.MustIP(t, "addr flush dev eth0")
-	var log netlab.Log
-	networkd := exec.Command("unshare", "--mount", "sh", "-c", networkdScript)
-	networkd.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=debug")
-	networkd.Stdout, networkd.Stderr = &log, &log
-	must(t, m.Start(networkd))
-	t.Cleanup(func() {
-		_ = networkd.Process.Kill()
-		_ = networkd.Wait()
-		if t.Failed() {
-			t.Logf("systemd-networkd:\n%s", log.String())
-		}
-	})
-	l.wait("systemd-networkd to take "+m.v4.String(), func() bool {
-		out, err := m.Output(t.Context(), "ip", "-4", "addr", "show", "dev", "eth0")
-		return err == nil && strings.Contains(out, "inet "+m.v4.String()+"/24 ")
-	})
+	m.configures("systemd-networkd", networkdScript)
 }
 
 // TestTrace: a request is answered with the live state of the host, and the answer goes with the

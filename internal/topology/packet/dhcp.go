@@ -60,6 +60,7 @@ const (
 	OptTFTPServerName  uint8 = 66
 	OptBootfileName    uint8 = 67
 	OptClasslessRoutes uint8 = 121
+	OptMicrosoftRoutes uint8 = 249 // option 121 under the number that it had before RFC 3442
 
 	optPad uint8 = 0
 	optEnd uint8 = 255

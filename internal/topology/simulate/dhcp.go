@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
@@ -202,11 +203,14 @@ func (r *responder) names(entry *topology.DhcpHost) {
 	}
 }
 
-// classlessRoutes adds the routes of the subnet, unless the host has its own. Those that do not fit
-// are left out, with a warning, but never the default route: clients that read option 121 ignore
-// option 3 (RFC 3442).
+// classlessRoutes adds a route to the metadata service, unless the subnet has one, and the routes
+// of the subnet, unless the host has its own. The service is on the link, which 0.0.0.0 says: it is
+// reached where nothing has the gateway's address, too, and while routers come and go. Routes that
+// do not fit are left out, with a warning, but never the default route: clients that read option
+// 121 ignore option 3 (RFC 3442).
 func (r *responder) classlessRoutes() {
-	if _, own := r.reply.Option(packet.OptClasslessRoutes); own {
+	option := r.routesOption()
+	if _, own := r.reply.Option(option); own {
 		return
 	}
 	var all []topology.Opt121Route
@@ -215,15 +219,15 @@ func (r *responder) classlessRoutes() {
 			all = append(all, route)
 		}
 	}
-	if len(all) == 0 {
-		return
+	var routes, last []byte
+	service := netip.PrefixFrom(flow.MetadataIPv4, flow.MetadataIPv4.BitLen())
+	if !slices.ContainsFunc(all, func(route topology.Opt121Route) bool { return route.DstSubnet == service }) {
+		routes = packet.AppendClasslessRoute(routes, service, netip.IPv4Unspecified())
 	}
-	var last []byte
-	if gateway := r.net.DefaultGateway; gateway != nil && gateway.Is4() {
-		last = packet.AppendClasslessRoute(nil, netip.PrefixFrom(netip.IPv4Unspecified(), 0), *gateway)
+	if routers, _ := r.reply.Option(packet.OptRouter); len(routers) >= 4 {
+		last = packet.AppendClasslessRoute(nil, netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.AddrFrom4([4]byte(routers)))
 	}
 	most := r.mostMessage() - r.reply.OptionsEnd()
-	var routes []byte
 	for i, route := range all {
 		longer := packet.AppendClasslessRoute(routes, route.DstSubnet, route.Gateway)
 		if packet.OptionLen(len(longer)+len(last)) > most {
@@ -233,8 +237,18 @@ func (r *responder) classlessRoutes() {
 		routes = longer
 	}
 	if len(routes) > 0 {
-		r.reply.Set(packet.OptClasslessRoutes, append(routes, last...))
+		r.reply.Set(option, append(routes, last...))
 	}
+}
+
+// routesOption returns the code by which the client asks for routes: some of Microsoft's know
+// option 249 alone, which is the same.
+func (r *responder) routesOption() uint8 {
+	asks, _ := r.request.Option(packet.OptParameterList)
+	if slices.Contains(asks, packet.OptMicrosoftRoutes) && !slices.Contains(asks, packet.OptClasslessRoutes) {
+		return packet.OptMicrosoftRoutes
+	}
+	return packet.OptClasslessRoutes
 }
 
 // leastMessage is the size, with IP and UDP headers, that every client takes (RFC 2131 §2).

@@ -121,7 +121,7 @@ func TestDHCPOffer(t *testing.T) {
 	}
 	wantOptions(t, got, map[uint8]string{
 		53: "\x02", 54: "\x0a\x00\x00\x02", 51: "\x00\x01\x51\x80", 1: "\xff\xff\xff\x00", 28: "\x0a\x00\x00\xff", 26: "\x05\xdc",
-		3: "\x0a\x00\x00\xfe", 6: "\xc0\x00\x02\x35\xc0\x00\x02\x36",
+		3: "\x0a\x00\x00\xfe", 121: "\x20\xa9\xfe\xa9\xfe\x00\x00\x00\x00\x00\x0a\x00\x00\xfe", 6: "\xc0\x00\x02\x35\xc0\x00\x02\x36",
 	})
 }
 
@@ -180,10 +180,46 @@ func TestDHCPRoutesAndExtraOptions(t *testing.T) {
 	got := offered(t, d)
 	wantOptions(t, got, map[uint8]string{
 		53: "\x02", 54: "\x0a\x00\x00\x02", 51: "\x00\x01\x51\x80", 1: "\xff\xff\xff\x00", 28: "\x0a\x00\x00\xff", 26: "\x05\x14",
-		3: "\x0a\x00\x00\xfd", 12: "vm-1", 121: "\x20\xa9\xfe\xa9\xfe\x0a\x00\x00\x02\x00\x0a\x00\x00\xfe", 66: "192.0.2.1", 42: "\xc0\x00\x02\x07",
+		3: "\x0a\x00\x00\xfd", 12: "vm-1", 121: "\x20\xa9\xfe\xa9\xfe\x0a\x00\x00\x02\x00\x0a\x00\x00\xfd", 66: "192.0.2.1", 42: "\xc0\x00\x02\x07",
 	})
 	if got.SIAddr != ip("192.0.2.9") || len(d.Warnings) != 1 {
 		t.Errorf("siaddr %v, warnings %q", got.SIAddr, d.Warnings)
+	}
+}
+
+// TestDHCPMetadataRoute: each machine gets a route to the metadata service on its link, and with it
+// the default route, under the number of the option that it asks for.
+func TestDHCPMetadataRoute(t *testing.T) {
+	t.Parallel()
+	const service, route = "\x20\xa9\xfe\xa9\xfe\x00\x00\x00\x00", "\x00\x0a\x00\x00"
+	for _, c := range []struct {
+		name   string
+		asks   string // the client's list of options
+		change func(*topology.Dhcp, *topology.DhcpHost)
+		want   map[uint8]string
+	}{
+		{"a client that asks for nothing", "", nil, map[uint8]string{121: service + route + "\xfe"}},
+		{"a client that knows both", "\x01\x03\x79\xf9", nil, map[uint8]string{121: service + route + "\xfe"}},
+		{"a client that knows Microsoft's", "\x01\x03\xf9", nil, map[uint8]string{249: service + route + "\xfe"}},
+		{"no gateway", "", func(d *topology.Dhcp, _ *topology.DhcpHost) { d.DefaultGateway = nil }, map[uint8]string{121: service}},
+		{"two routers of the machine's own", "", func(_ *topology.Dhcp, h *topology.DhcpHost) {
+			h.ExtraDhcpOpts = []topology.DhcpOpt{{Name: "router", Value: "10.0.0.253,10.0.0.252"}}
+		}, map[uint8]string{121: service + route + "\xfd"}},
+		{"routes of the machine's own", "", func(_ *topology.Dhcp, h *topology.DhcpHost) {
+			h.ExtraDhcpOpts = []topology.DhcpOpt{{Name: "classless-static-route", Value: "0.0.0.0/0,10.0.0.9"}}
+		}, map[uint8]string{121: route + "\x09"}},
+	} {
+		l := dhcpLab(c.change)
+		got := offered(t, l.send("p1", dhcpFrame(1, packet.DHCPDiscover, func(m *packet.DHCP) {
+			if c.asks != "" {
+				m.Set(packet.OptParameterList, []byte(c.asks))
+			}
+		})))
+		for _, code := range []uint8{121, 249} {
+			if v, _ := got.Option(code); string(v) != c.want[code] {
+				t.Errorf("%s: option %d is %v, want %v", c.name, code, v, []byte(c.want[code]))
+			}
+		}
 	}
 }
 
@@ -214,7 +250,8 @@ func TestDHCPRoutesFitTheMessage(t *testing.T) {
 			t.Errorf("client that takes %d: %d routes in a message of %d bytes, at most %d", c.takes, n, size, c.longest)
 		}
 		told = len(routes)
-		if len(d.Warnings) == 0 != (told == 201) || told < 201 && !strings.Contains(d.Warnings[0], fmt.Sprintf("%d of 200 routes", 201-told)) {
+		const all = 202 // with those to the metadata service and the gateway
+		if len(d.Warnings) == 0 != (told == all) || told < all && !strings.Contains(d.Warnings[0], fmt.Sprintf("%d of 200 routes", all-told)) {
 			t.Errorf("client that takes %d: told %d routes, warned %q", c.takes, told, d.Warnings)
 		}
 	}
