@@ -7,9 +7,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/crypto/argon2"
 )
@@ -36,56 +36,54 @@ const MaxPassword = 4096
 
 // Limits of what hashing may take of the machine.
 const (
-	maxHashesAtOnce  = 4       // times the memory of one
-	maxHashesWaiting = 128     // more are refused: they would only wait longer than a client does
-	maxHashMemory    = 1 << 18 // KiB that a stored hash may ask for
-	saltSize         = 16
-	keySize          = 32
+	maxHashesAtOnce = 4       // times the memory of one
+	maxHashMemory   = 1 << 18 // KiB that a stored hash may ask for
+	saltSize        = 16
+	keySize         = 32
 )
 
 // DefaultCost is OWASP's first choice: about 20 ms of one core.
 func DefaultCost() Cost { return Cost{Memory: 19 << 10, Passes: 2, Threads: 1} }
 
 // Passwords hashes and checks passwords, a few at a time: each takes memory, and anyone may ask.
+// Clients take turns, by the addresses that one controls.
 type Passwords struct {
-	cost    Cost
-	slots   chan struct{}
-	waiting atomic.Int32
-	decoy   string // a hash that no password has, checked for accounts that do not exist
+	cost  Cost
+	turns *turns
+	decoy string // a hash that no password has, checked for accounts that do not exist
 }
 
 // NewPasswords returns a Passwords that makes hashes of this cost.
 func NewPasswords(c Cost) *Passwords {
-	p := &Passwords{cost: c, slots: make(chan struct{}, min(maxHashesAtOnce, runtime.GOMAXPROCS(0)))}
+	p := &Passwords{cost: c, turns: newTurns(min(maxHashesAtOnce, runtime.GOMAXPROCS(0)))}
 	p.decoy = c.encode(random(saltSize), random(keySize))
 	return p
 }
 
-// Hash returns the stored form of a password, or ErrTooLong or ErrBusy.
-func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
+// Hash returns the stored form of a password that a client at this address sent, or ErrTooLong or
+// ErrBusy.
+func (p *Passwords) Hash(ctx context.Context, from netip.Addr, password string) (string, error) {
 	if len(password) > MaxPassword {
 		return "", ErrTooLong
 	}
-	leave, err := p.enter(ctx)
-	if err != nil {
+	if err := p.turns.enter(ctx, network(from)); err != nil {
 		return "", err
 	}
-	defer leave()
+	defer p.turns.leave()
 	return p.cost.Hash(password), nil
 }
 
-// Check reports whether the password belongs to the stored hash. An empty hash belongs to no
-// password; it takes as long to check as a hash of the default cost, so that timing does not reveal
-// which accounts exist.
-func (p *Passwords) Check(ctx context.Context, stored, password string) (bool, error) {
+// Check reports whether the password that a client at this address sent belongs to the stored hash.
+// An empty hash belongs to no password; it takes as long to check as a hash of the default cost, so
+// that timing does not reveal which accounts exist.
+func (p *Passwords) Check(ctx context.Context, from netip.Addr, stored, password string) (bool, error) {
 	if len(password) > MaxPassword {
 		return false, nil
 	}
-	leave, err := p.enter(ctx)
-	if err != nil {
+	if err := p.turns.enter(ctx, network(from)); err != nil {
 		return false, err
 	}
-	defer leave()
+	defer p.turns.leave()
 	exists := stored != ""
 	if !exists {
 		stored = p.decoy
@@ -96,21 +94,6 @@ func (p *Passwords) Check(ctx context.Context, stored, password string) (bool, e
 	}
 	got := argon2.IDKey([]byte(password), salt, c.Passes, c.Memory, c.Threads, uint32(len(key)))
 	return subtle.ConstantTimeCompare(got, key) == 1 && exists, nil
-}
-
-// enter waits for a slot; the function it returns gives the slot back.
-func (p *Passwords) enter(ctx context.Context) (leave func(), err error) {
-	if p.waiting.Add(1) > maxHashesWaiting {
-		p.waiting.Add(-1)
-		return nil, ErrBusy
-	}
-	defer p.waiting.Add(-1)
-	select {
-	case p.slots <- struct{}{}:
-		return func() { <-p.slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // Hash returns the stored form of a password, with a salt of its own.

@@ -2,10 +2,13 @@ package credentials
 
 import (
 	"context"
+	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 )
+
+// here is the address of a client.
+var here = netip.MustParseAddr("192.0.2.1")
 
 // cheap keeps tests that log in hundreds of times fast.
 func cheap() Cost { return Cost{Memory: 64, Passes: 1, Threads: 1} }
@@ -13,7 +16,7 @@ func cheap() Cost { return Cost{Memory: 64, Passes: 1, Threads: 1} }
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	ctx, p := context.Background(), NewPasswords(DefaultCost())
-	stored, err := p.Hash(ctx, "right")
+	stored, err := p.Hash(ctx, here, "right")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,18 +27,18 @@ func TestPasswords(t *testing.T) {
 		{stored, "right", true}, {stored, "wrong", false}, {stored, "", false}, {stored, strings.Repeat("x", MaxPassword+1), false},
 		{"", "", false}, {"", "right", false},
 	} {
-		if got, err := p.Check(ctx, c.stored, c.password); err != nil || got != c.want {
+		if got, err := p.Check(ctx, here, c.stored, c.password); err != nil || got != c.want {
 			t.Errorf("check(%.20q, %.20q) = %v, %v; want %v", c.stored, c.password, got, err, c.want)
 		}
 	}
-	again, _ := p.Hash(ctx, "right")
+	again, _ := p.Hash(ctx, here, "right")
 	if again == stored {
 		t.Error("two hashes of one password are the same: no salt")
 	}
-	if _, err := p.Hash(ctx, strings.Repeat("x", MaxPassword+1)); err == nil {
+	if _, err := p.Hash(ctx, here, strings.Repeat("x", MaxPassword+1)); err == nil {
 		t.Error("an endless password was taken")
 	}
-	if _, err := p.Check(ctx, "plain", "plain"); err == nil {
+	if _, err := p.Check(ctx, here, "plain", "plain"); err == nil {
 		t.Error("a stored value that is no hash was taken")
 	}
 }
@@ -46,41 +49,9 @@ func TestHashOfAnotherCost(t *testing.T) {
 	t.Parallel()
 	stored, p := cheap().Hash("right"), NewPasswords(DefaultCost())
 	for password, want := range map[string]bool{"right": true, "wrong": false} {
-		if got, err := p.Check(t.Context(), stored, password); err != nil || got != want {
+		if got, err := p.Check(t.Context(), here, stored, password); err != nil || got != want {
 			t.Errorf("%s: %v, %v", password, got, err)
 		}
-	}
-}
-
-// TestHashesAtOnce proves that waiting logins are refused beyond a bound, and that giving up frees
-// the place.
-func TestHashesAtOnce(t *testing.T) {
-	t.Parallel()
-	p := NewPasswords(cheap())
-	for range cap(p.slots) {
-		p.slots <- struct{}{} // all busy
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	results := make(chan error, 2*maxHashesWaiting)
-	for range 2 * maxHashesWaiting {
-		wg.Go(func() {
-			_, err := p.Hash(ctx, "x")
-			results <- err
-		})
-	}
-	for range maxHashesWaiting { // refused without waiting
-		if err := <-results; err == nil {
-			t.Fatal("hashed without a slot")
-		}
-	}
-	if n := p.waiting.Load(); n != maxHashesWaiting {
-		t.Errorf("%d wait, want %d", n, maxHashesWaiting)
-	}
-	cancel()
-	wg.Wait()
-	if n := p.waiting.Load(); n != 0 {
-		t.Errorf("%d still wait", n)
 	}
 }
 
@@ -99,7 +70,7 @@ func BenchmarkLogin(b *testing.B) {
 	p := NewPasswords(DefaultCost())
 	stored := p.cost.Hash("right")
 	for b.Loop() {
-		if ok, _ := p.Check(context.Background(), stored, "right"); !ok {
+		if ok, _ := p.Check(context.Background(), here, stored, "right"); !ok {
 			b.Fatal("refused")
 		}
 	}

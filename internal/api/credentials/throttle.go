@@ -15,9 +15,13 @@
 // proxy or a NAT, from logging in with the right password: an account's first attempt from an
 // address is always checked. One that guesses at one account cannot keep its owner out elsewhere.
 // No address is exempt.
+//
+// Addresses take turns at the work of checking, so that the attempts of one, at however many
+// accounts, delay those of another by one check.
 package credentials
 
 import (
+	"crypto/sha256"
 	"net/netip"
 	"sync"
 	"time"
@@ -49,6 +53,19 @@ type pair struct {
 	from    netip.Prefix
 }
 
+// maxName is the length in bytes up to which the name of an account is remembered as it is.
+const maxName = 255
+
+// newPair returns what is remembered of an account at an address: of a long name its hash, since
+// clients choose names that no account has.
+func newPair(account string, from netip.Addr) pair {
+	if len(account) > maxName {
+		sum := sha256.Sum256([]byte(account))
+		account = string(sum[:])
+	}
+	return pair{account, network(from)}
+}
+
 // NewThrottle returns a throttle that goes by this clock.
 func NewThrottle(now func() time.Time) *Throttle {
 	return &Throttle{now: now, byPair: map[pair]time.Time{}, byAccount: map[string]time.Time{}, byAddress: map[netip.Prefix]time.Time{}, known: map[pair]time.Time{}}
@@ -59,12 +76,12 @@ func NewThrottle(now func() time.Time) *Throttle {
 func (t *Throttle) Wait(account string, from netip.Addr) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, p := t.now(), pair{account, network(from)}
+	now, p := t.now(), newPair(account, from)
 	wait := over(now, t.byPair[p], perPair)
 	if t.known[p].After(now) {
 		return wait
 	}
-	wait = max(wait, over(now, t.byAccount[account], perAccount))
+	wait = max(wait, over(now, t.byAccount[p.account], perAccount))
 	if t.byPair[p].After(now) {
 		wait = max(wait, over(now, t.byAddress[p.from], perAddress))
 	}
@@ -83,11 +100,11 @@ func over(now, paid time.Time, burst int) time.Duration {
 func (t *Throttle) Failed(account string, from netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, p := t.now(), pair{account, network(from)}
+	now, p := t.now(), newPair(account, from)
 	past := func(at time.Time) bool { return !at.After(now) }
 	charge := func(paid time.Time) time.Time { return later(now, paid).Add(interval) }
 	remember(t.byPair, p, charge(t.byPair[p]), past)
-	remember(t.byAccount, account, charge(t.byAccount[account]), past)
+	remember(t.byAccount, p.account, charge(t.byAccount[p.account]), past)
 	remember(t.byAddress, p.from, charge(t.byAddress[p.from]), past)
 }
 
@@ -96,7 +113,7 @@ func (t *Throttle) Succeeded(account string, from netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	remember(t.known, pair{account, network(from)}, now.Add(knownFor), func(until time.Time) bool { return !until.After(now) })
+	remember(t.known, newPair(account, from), now.Add(knownFor), func(until time.Time) bool { return !until.After(now) })
 }
 
 // network returns the addresses that one client controls: an IPv4 address, or the /64 of an IPv6

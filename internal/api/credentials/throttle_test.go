@@ -3,6 +3,7 @@ package credentials
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,5 +74,19 @@ func TestThrottle(t *testing.T) {
 	}
 	if len(f.byAccount) > maxRemember || len(f.byPair) > maxRemember {
 		t.Errorf("%d accounts and %d pairs remembered", len(f.byAccount), len(f.byPair))
+	}
+
+	// So do long names, which are told apart all the same.
+	long := strings.Repeat("x", 1<<20)
+	for range perPair {
+		f.Failed(long+"1", addr(251))
+	}
+	if allowed(long+"1", addr(251)) || !allowed(long+"2", addr(252)) {
+		t.Error("guesses at long names are not counted each for itself")
+	}
+	for account := range f.byAccount {
+		if len(account) > maxName {
+			t.Fatalf("a name of %d bytes is remembered", len(account))
+		}
 	}
 }

@@ -2,10 +2,12 @@ package identity
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -326,6 +328,45 @@ func TestFailedLoginsAreSlowedDown(t *testing.T) {
 		t.Errorf("%d wrong passwords were checked, want at most 30", n)
 	}
 	w.login("admin", adminPassword, "admin") // others are not held up
+}
+
+// TestFloodOfLogins: while one address tries a password for each of hundreds of made-up names, the
+// logins of another go on.
+func TestFloodOfLogins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.s.passwords.hashes = credentials.NewPasswords(credentials.DefaultCost())
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}
+	flood := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	var busy sync.Once
+	full := make(chan struct{}) // closed once the server is too busy for the flood
+	for i := range 300 {
+		all.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, "POST", w.url+"/auth/tokens", strings.NewReader(passwordAuth(fmt.Sprint("name", i), "x", "")))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			res, err := flood.Do(req)
+			if err != nil {
+				return // the test has ended
+			}
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusServiceUnavailable {
+				busy.Do(func() { close(full) })
+			}
+		})
+	}
+	<-full
+	for range 9 {
+		if a := w.call("", "POST", "/auth/tokens", passwordAuth("admin", adminPassword, "")); a.status != http.StatusCreated {
+			t.Errorf("a right login from another address is answered %d %s", a.status, a.body)
+		}
+	}
 }
 
 // TestManyLoginsAtOnce is a test suite or a farm behind one address starting up: none of them is

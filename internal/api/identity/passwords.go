@@ -22,14 +22,14 @@ func newPasswords(now func() time.Time) *passwords {
 
 // hash returns the stored form of a password.
 func (p *passwords) hash(ctx context.Context, password string) (string, error) {
-	stored, err := p.hashes.Hash(ctx, password)
+	stored, err := p.hashes.Hash(ctx, api.ClientAddr(ctx), password)
 	return stored, passwordError(err)
 }
 
 // check reports whether the password belongs to the stored hash. An empty hash belongs to no
 // password.
 func (p *passwords) check(ctx context.Context, stored, password string) (bool, error) {
-	right, err := p.hashes.Check(ctx, stored, password)
+	right, err := p.hashes.Check(ctx, api.ClientAddr(ctx), stored, password)
 	return right, passwordError(err)
 }
 

@@ -192,7 +192,7 @@ func login(c *call) (any, error) {
 	if there {
 		hash = a.Hash
 	}
-	right, err := s.passwords.Check(c.ctx, hash, c.text("pwd"))
+	right, err := s.passwords.Check(c.ctx, c.from, hash, c.text("pwd"))
 	if err != nil {
 		return nil, fmt.Errorf("log in as %s: %w", name, err)
 	}
