@@ -88,6 +88,9 @@ var may = map[string][]string{
 	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials", "internal/strictjson"}),
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),
 	"internal/xen/agent":   join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
+	// Questions about the virtual network are answered by the code that forwards, and by the
+	// translation of what a change would be.
+	"internal/explain": join(words, machinery, []string{"internal/api/operator", "internal/control/translate", "internal/store/schema", "internal/topology/simulate"}),
 	// Edges.
 	"internal/api": join(words, []string{"internal/spans", "internal/task", "internal/strictjson", "internal/store"}),
 	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.
@@ -103,7 +106,7 @@ var may = map[string][]string{
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/api/jointoken", "internal/store/schema"}),
 	"internal/api/authority": join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/store/schema"}),
 	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/api/operator", "internal/store/schema"}),
-	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/store/schema", "internal/topology/simulate"}),
+	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/explain", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
 	"internal/monitoring":    {},
 	// heddle plug works on a host, with the rights that any program of an administrator can have.

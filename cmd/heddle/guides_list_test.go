@@ -46,6 +46,8 @@ var guides = map[string]guide{
 		"make setup build":                     {change: map[string]string{"make setup build\n": ""}}, // the test's own binary is bin/heddle
 	}},
 	"everyday.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"heddle why --from client --to web:22": {change: map[string]string{"heddle why": "fails heddle why"},
+			then: "(heddle why --from client --to web:22 || true) | grep 'nearest in group .* (security group web): ingress IPv4 tcp 80: its ports are 80, not 22'"},
 		"kill $(ip netns pids web)            # its web server": {first: "ip netns exec web grep 192.0.2.53 /etc/resolv.conf",
 			then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
 	}},

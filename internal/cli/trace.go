@@ -88,9 +88,8 @@ func parseFrame(text string) ([]byte, error) {
 	return offline.ParseFrame([]byte(text))
 }
 
-// printTrace prints an answer with names beside the ids.
-func printTrace(w io.Writer, a *flow.TraceAnswer) {
-	line := func(words ...string) { terminal.Fprintln(w, strings.Join(words, "")) }
+// printWalk prints the steps of an answer with names beside the ids.
+func printWalk(w io.Writer, a *flow.TraceAnswer) {
 	for _, s := range a.Walk {
 		step := "  " + named(a, s.Device)
 		if s.Chain != "" {
@@ -99,8 +98,14 @@ func printTrace(w io.Writer, a *flow.TraceAnswer) {
 		if s.Rule != "" {
 			step += "  rule " + named(a, s.Rule)
 		}
-		line(step, "  ", withNames(a, s.Text))
+		terminal.Fprintln(w, step+"  "+withNames(a, s.Text))
 	}
+}
+
+// printTrace prints an answer with names beside the ids.
+func printTrace(w io.Writer, a *flow.TraceAnswer) {
+	line := func(words ...string) { terminal.Fprintln(w, strings.Join(words, "")) }
+	printWalk(w, a)
 	verdict := "verdict: " + a.Verdict
 	if a.Reason != "" {
 		verdict += ": " + withNames(a, a.Reason)

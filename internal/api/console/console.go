@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/explain"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -39,8 +40,9 @@ type Options struct {
 func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
-	c := &console{Options: o, world: newStoredWorld()}
+	c := &console{Options: o, world: explain.NewWorld()}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
+	mux.HandleFunc("POST /v1/why", api.Admin(c.why))
 	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
 	mux.HandleFunc("POST /v1/support", api.Admin(c.support))
 	mux.HandleFunc("GET /v1/status", api.Admin(c.status))
@@ -52,7 +54,7 @@ func Register(mux *http.ServeMux, o Options) {
 
 type console struct {
 	Options
-	world *storedWorld
+	world *explain.World
 }
 
 // notFound is the 404 of a record, or err.

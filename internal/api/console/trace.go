@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"heddle/internal/api"
+	"heddle/internal/explain"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -92,12 +93,8 @@ func localnetEntry(snap *records.Snap, network, host string) (entry, error) {
 		return entry{}, api.Errorf(http.StatusConflict, "host %s does not carry the physical network %s: start its agent with --physical %s=INTERFACE, or name a host that does",
 			h.Name, n.PhysicalNetwork, n.PhysicalNetwork)
 	}
-	if b, ok := schema.Bundles.Peek(snap, schema.BundleID(topology.Owner{Kind: "network", ID: network})); ok {
-		for _, p := range b.Bundle.Ports {
-			if p.PhysicalNetwork != "" {
-				return entry{p.ID, h.ID}, nil
-			}
-		}
+	if port := explain.LANPort(snap, network); port != "" {
+		return entry{port, h.ID}, nil
 	}
 	return entry{}, api.Errorf(http.StatusConflict, "network %s has no port towards its LAN yet: update the network", network)
 }
@@ -112,7 +109,7 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, fram
 		}
 		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, at.host), "id", at.host, "port", at.port, "waited", c.TraceWait)
 	}
-	answer := c.world.run(snap, simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
+	answer := c.world.Trace(snap, simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
 	return &answer, nil
 }
 

@@ -17,7 +17,11 @@ var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 // namesIn returns what the ids in an answer stand for: Neutron's objects, and what of the topology
 // is derived from those. The ids in the names of chains lead to the objects of these.
 func namesIn(snap *records.Snap, a *flow.TraceAnswer) map[string]flow.TraceName {
-	ids := idsIn(a)
+	return namesOf(snap, idsIn(a))
+}
+
+// namesOf returns what ids stand for.
+func namesOf(snap *records.Snap, ids []string) map[string]flow.TraceName {
 	n := &names{snap: snap, known: map[string]flow.TraceName{}}
 	for _, id := range ids {
 		n.object(id)
@@ -43,7 +47,11 @@ func idsIn(a *flow.TraceAnswer) []string {
 	for _, r := range a.Replies {
 		texts = append(texts, r.PortID)
 	}
-	var ids []string
+	return idsOf(texts)
+}
+
+// idsOf returns the ids in some texts, each once.
+func idsOf(texts []string) (ids []string) {
 	for _, text := range texts {
 		ids = append(ids, uuids.FindAllString(text, -1)...)
 	}

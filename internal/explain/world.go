@@ -1,4 +1,4 @@
-package console
+package explain
 
 import (
 	"iter"
@@ -12,10 +12,11 @@ import (
 	"heddle/internal/topology/simulate"
 )
 
-// storedWorld is the virtual network as the store has it, kept from question to question: each applies
-// what has changed since the last one. Connections are not in the store, and so not known here.
-type storedWorld struct {
-	mu    sync.RWMutex // questions read
+// World is the virtual network as the store has it, kept from question to question: each applies
+// what has changed since the last one. Connections are not in the store, and so not known here. Its
+// methods may be called from any goroutine.
+type World struct {
+	mu    sync.Mutex
 	world *simulate.World
 
 	bundles   applied[schema.Bundle]
@@ -35,8 +36,9 @@ type storedWorld struct {
 // place is that a host has ports in a network.
 type place struct{ host, network string }
 
-func newStoredWorld() *storedWorld {
-	return &storedWorld{world: simulate.NewWorld(simulate.Options{}), places: map[place]int{}}
+// NewWorld returns a World that builds the virtual network with the first question.
+func NewWorld() *World {
+	return &World{world: simulate.NewWorld(simulate.Options{}), places: map[place]int{}}
 }
 
 // applied has the records of a table that the world has, by id.
@@ -61,18 +63,16 @@ func (a *applied[T]) sync(all iter.Seq[*T], id func(*T) string, change func(old,
 	*a = after
 }
 
-// run simulates a packet in the virtual network of the snapshot.
-func (w *storedWorld) run(snap *records.Snap, in simulate.Input) flow.TraceAnswer {
+// Trace simulates a packet in the virtual network of the snapshot.
+func (w *World) Trace(snap *records.Snap, in simulate.Input) flow.TraceAnswer {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.apply(snap)
-	w.mu.Unlock()
-	w.mu.RLock()
-	defer w.mu.RUnlock()
 	return flow.Answer(simulate.NewSimulator(w.world).Run(in))
 }
 
 // apply brings the world to a snapshot.
-func (w *storedWorld) apply(snap *records.Snap) {
+func (w *World) apply(snap *records.Snap) {
 	w.bundles.sync(schema.Bundles.All(snap), schema.Bundles.ID, w.applyBundle)
 	moved := map[string]bool{}
 	w.hosts.sync(schema.Hosts.All(snap), schema.Hosts.ID, func(old, now *topology.Host) { moved[one(old, now).ID] = true })
@@ -101,7 +101,7 @@ func one[T any](old, now *T) *T {
 	return old
 }
 
-func (w *storedWorld) applyBundle(old, now *schema.Bundle) {
+func (w *World) applyBundle(old, now *schema.Bundle) {
 	count := func(b *schema.Bundle, by int) {
 		if b == nil {
 			return
@@ -124,7 +124,7 @@ func (w *storedWorld) applyBundle(old, now *schema.Bundle) {
 
 // applyRemotes applies what servers have read in other VTEPs' databases. Records below another key
 // than theirs are a host's, and count for nothing.
-func (w *storedWorld) applyRemotes(snap *records.Snap) {
+func (w *World) applyRemotes(snap *records.Snap) {
 	w.remotes.sync(schema.LearnedRemotes.All(snap), schema.LearnedRemotes.ID, func(old, now *topology.LearnedRemote) {
 		id := schema.LearnedRemotes.ID(one(old, now))
 		if !strings.HasPrefix(id, topology.RemoteHolder+"/") {
@@ -140,7 +140,7 @@ func (w *storedWorld) applyRemotes(snap *records.Snap) {
 }
 
 // applySightings applies what hosts have seen where they have ports.
-func (w *storedWorld) applySightings(snap *records.Snap) {
+func (w *World) applySightings(snap *records.Snap) {
 	macs := where(schema.LearnedMACs.All(snap), func(m *topology.LearnedMAC) bool { return w.world.Bound(m.PortID, m.NetworkID, m.HostID) })
 	w.macs.sync(macs, schema.LearnedMACs.ID, func(old, now *topology.LearnedMAC) {
 		if old != nil {

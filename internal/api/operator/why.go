@@ -1,0 +1,69 @@
+package operator
+
+import (
+	"net/netip"
+
+	"heddle/internal/topology/flow"
+)
+
+// WhyRequest is the question whether a new connection would pass, and why (explain §5).
+type WhyRequest struct {
+	From     string `json:"from"`               // a port's id or name, or an address
+	To       string `json:"to"`                 // likewise
+	Protocol string `json:"protocol,omitempty"` // name or number; "": tcp for a port, else icmp
+	Port     uint16 `json:"port,omitempty"`     // destination port
+}
+
+// Verdicts of questions.
+const (
+	Allowed = "allowed" // it arrives, and so does the answer
+	Denied  = "denied"  // it does not arrive
+	OneWay  = "one-way" // it arrives, but the answer does not
+)
+
+// WhyAnswer is the answer whether a new connection would pass in both directions.
+type WhyAnswer struct {
+	Verdict  string   `json:"verdict"`
+	Revision int64    `json:"revision"` // of the store, that the answer is of
+	From     WhyEnd   `json:"from"`
+	To       WhyEnd   `json:"to"`
+	Service  string   `json:"service"` // in words, such as "tcp 443"
+	There    WhyLeg   `json:"there"`
+	Back     *WhyLeg  `json:"back,omitempty"` // null: nothing arrived that could be answered
+	Remedies []Remedy `json:"remedies"`       // after all of which it would pass
+	// Names has what the ids in the answer stand for.
+	Names map[string]flow.TraceName `json:"names"`
+}
+
+// WhyEnd is one end of a question.
+type WhyEnd struct {
+	Port    string     `json:"port,omitempty"` // id; "" = an address outside
+	Name    string     `json:"name,omitempty"` // of the port
+	Address netip.Addr `json:"address"`        // by which the other end knows it
+	Host    string     `json:"host,omitempty"` // name of the host that serves the port
+}
+
+// WhyLeg is one direction of a question.
+type WhyLeg struct {
+	Allowed bool   `json:"allowed"`
+	Port    string `json:"port,omitempty"` // id of the port that the packet arrives at
+	Reason  string `json:"reason"`         // in words, also where it is allowed
+	// Nearest lists, of a packet that no security group lets pass, the rule of each group that came
+	// nearest.
+	Nearest []NearestRule    `json:"nearest,omitempty"`
+	Trace   flow.TraceAnswer `json:"trace"`
+}
+
+// NearestRule is a rule of a security group that does not allow a packet, and why.
+type NearestRule struct {
+	Group string   `json:"group"`          // id
+	Rule  string   `json:"rule,omitempty"` // id; "" = the group has no rule of the direction
+	Text  string   `json:"text"`           // the rule in words
+	Fails []string `json:"fails"`          // clauses that the packet does not meet
+}
+
+// Remedy is a change that would let packets pass. It was tried in memory, and is not made.
+type Remedy struct {
+	Text    string   `json:"text"`
+	Command []string `json:"command"` // words of heddle's command line
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/api/operator"
+	"heddle/internal/cloud"
+	"heddle/internal/command"
+	"heddle/internal/terminal"
+	"heddle/internal/topology/flow"
+)
+
+// whyCommand returns the command that asks whether a new connection would pass.
+func whyCommand() *cobra.Command {
+	var req operator.WhyRequest
+	var to string
+	var steps bool
+	cmd := &cobra.Command{
+		Use:   "why --from PORT|ADDRESS --to PORT|ADDRESS[:PORT]",
+		Short: "Ask whether a new connection would pass the virtual network, and why",
+		Long: `Follows the first packet of a connection, and the answer to it, and says what lets them pass or drops them. An end is a port, by id or
+name, or an address: of a port, a floating one, or one outside. The agent of the host where the packet comes in answers with the
+connections that it knows; where none is alive the server answers alone. If rules of security groups are what is missing, the command
+says which; they were tried in memory, and are not made. Exits 1 if the connection would not pass.
+  heddle why --from web --to db:5432
+  heddle why --from 198.51.100.7 --to 203.0.113.10:443 --steps`,
+		Args: cobra.NoArgs,
+	}
+	login := cloudFlags(cmd)
+	format := command.OutputFlag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.From, "from", "", "`port` or address that opens the connection")
+	f.StringVar(&to, "to", "", "`port` or address that it is for, with :PORT for tcp and udp")
+	f.StringVar(&req.Protocol, "proto", "", "`protocol`, such as tcp, udp or icmp; default: tcp with a port, else an echo request of icmp")
+	f.BoolVar(&steps, "steps", false, "print each step of both ways")
+	for _, name := range []string{"from", "to", "proto", "steps"} {
+		perCall(f, name)
+	}
+	cobra.CheckErr(cmd.MarkFlagRequired("from"))
+	cobra.CheckErr(cmd.MarkFlagRequired("to"))
+	for _, name := range []string{"from", "to"} {
+		registerCompletion(cmd, name, completeObjects(login, cloud.Port))
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if req.To, req.Port, err = splitPort(to); err != nil {
+			return &command.Exit{Code: 2, Text: "--to: " + err.Error()}
+		}
+		var a operator.WhyAnswer
+		if err := callOperator(cmd, login, http.MethodPost, "/v1/why", &req, &a); err != nil {
+			return err
+		}
+		if *format == "json" {
+			err = command.PrintJSON(cmd.OutOrStdout(), a)
+		} else {
+			printWhy(cmd.OutOrStdout(), &a, steps)
+		}
+		if err == nil && a.Verdict != operator.Allowed {
+			err = &command.Exit{Code: 1}
+		}
+		return err
+	}
+	return cmd
+}
+
+var portSuffix = regexp.MustCompile(`^(.+):([0-9]+)$`)
+
+// splitPort splits the port from the end of a name or address. An IPv6 address with a port is in
+// brackets.
+func splitPort(text string) (name string, port uint16, err error) {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return text, 0, nil
+	}
+	m := portSuffix.FindStringSubmatch(text)
+	if m == nil {
+		return strings.Trim(text, "[]"), 0, nil
+	}
+	n, err := strconv.ParseUint(m[2], 10, 16)
+	if err != nil || n == 0 {
+		return "", 0, fmt.Errorf("port %s: want 1 to 65535", m[2])
+	}
+	return strings.Trim(m[1], "[]"), uint16(n), nil
+}
+
+func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
+	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
+	names := &flow.TraceAnswer{Names: a.Names}
+	line("%s: %s from %s to %s", a.Verdict, a.Service, endText(a.From), endText(a.To))
+	leg := func(way string, l *operator.WhyLeg) {
+		verdict := "denied"
+		if l.Allowed {
+			verdict = "passes"
+		}
+		if l.Trace.Code != 0 && !l.Allowed {
+			verdict += " (" + l.Trace.Code.String() + ")"
+		}
+		line("%s %s: %s", way, verdict, withNames(names, l.Reason))
+		for _, n := range l.Nearest {
+			line("      nearest in group %s: %s: %s", named(names, n.Group), withNames(names, n.Text), withNames(names, strings.Join(n.Fails, "; ")))
+		}
+		if steps {
+			l.Trace.Names = a.Names
+			printWalk(w, &l.Trace)
+		}
+	}
+	leg("there", &a.There)
+	if a.Back != nil {
+		leg("back ", a.Back)
+	}
+	if !a.There.Trace.LiveState && a.There.Trace.HostID == "" {
+		line("note   no agent answered; the server did, which knows no connections")
+	}
+	if len(a.Remedies) > 0 {
+		line("with this it would pass, as tried in memory:")
+	}
+	for _, r := range a.Remedies {
+		line("  %s", strings.Join(r.Command, " "))
+	}
+}
+
+// endText names an end.
+func endText(e operator.WhyEnd) string {
+	text := e.Address.String()
+	if e.Port != "" {
+		text = strings.TrimSpace(e.Name + " " + text)
+	}
+	if e.Host != "" {
+		text += " on " + e.Host
+	}
+	return text
+}

@@ -1,0 +1,273 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"heddle/internal/api/apitest"
+	"heddle/internal/api/operator"
+	"heddle/internal/control"
+	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+)
+
+var admin = neutron.Caller{UserID: "u", ProjectID: "ops", Roles: []string{"admin", "member", "reader"}}
+
+// cloud is a store in memory with what Neutron's operations make of it.
+type cloud struct {
+	*control.Service
+	t     *testing.T
+	db    *records.DB
+	world *World
+}
+
+func newCloud(t *testing.T) *cloud {
+	t.Helper()
+	st := store.NewMemory()
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
+	c := &cloud{t: t, db: records.NewDB(st, rep), world: NewWorld()}
+	var err error
+	if c.Service, err = control.New(c.db, control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{"public": {Flat: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	apitest.Run(t, rep)
+	c.commit(func(tx *records.Tx) error {
+		errs := []error{schema.TunnelZones.Put(tx, &topology.TunnelZone{ID: topology.DefaultTunnelZone, Name: "default", Type: "VXLAN"})}
+		for i, name := range []string{"h1", "h2"} {
+			errs = append(errs, schema.Hosts.Put(tx, &topology.Host{ID: "id-" + name, Name: name}), schema.HostStates.Put(tx, &topology.HostState{HostID: "id-" + name}),
+				schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: "id-" + name,
+					Tunnels: []topology.HostTunnel{{ZoneID: topology.DefaultTunnelZone, IP: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})}}, PhysicalNetworks: map[string]string{"public": "eth1"}}))
+		}
+		return errors.Join(errs...)
+	})
+	return c
+}
+
+func (c *cloud) commit(change func(tx *records.Tx) error) {
+	c.t.Helper()
+	if _, err := c.db.Update(c.t.Context(), change); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// parse reads the attributes of a request.
+func parse(t *testing.T, r neutron.Resource, op neutron.Op, text string) neutron.Values {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	body := map[string]any{}
+	if err := d.Decode(&body); err != nil {
+		t.Fatal(err)
+	}
+	v, err := neutron.Parse(admin, r, op, body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", r, text, err)
+	}
+	return v
+}
+
+func create[V any](c *cloud, ops control.Operations[V], r neutron.Resource, format string, args ...any) V {
+	c.t.Helper()
+	made, err := ops.Create(context.Background(), admin, []neutron.Values{parse(c.t, r, neutron.Create, fmt.Sprintf(format, args...))})
+	if err != nil {
+		c.t.Fatalf("%s %s: %v", r, format, err)
+	}
+	return made[0]
+}
+
+// port makes a port on a host.
+func (c *cloud) port(network, name, host, rest string) *neutron.PortView {
+	c.t.Helper()
+	return create(c, c.Ports(), neutron.Ports, `{"network_id":%q,"name":%q,"binding:host_id":%q%s}`, network, name, host, rest)
+}
+
+// update changes an object.
+func update[V any](c *cloud, ops control.Operations[V], r neutron.Resource, id, text string) {
+	c.t.Helper()
+	if _, err := ops.Update(context.Background(), admin, id, parse(c.t, r, neutron.Update, text), nil); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// why asks, and checks the verdict.
+func (c *cloud) why(from, to string, port uint16, verdict string) *operator.WhyAnswer {
+	c.t.Helper()
+	a, err := c.ask(&operator.WhyRequest{From: from, To: to, Port: port})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if a.Verdict != verdict {
+		c.t.Errorf("%s to %s port %d: %s, want %s: %+v", from, to, port, a.Verdict, verdict, a)
+	}
+	return a
+}
+
+func (c *cloud) ask(q *operator.WhyRequest) (*operator.WhyAnswer, error) {
+	snap, err := c.db.View(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	a, _, err := c.world.Why(snap, q)
+	return a, err
+}
+
+// do carries out a remedy: heddle sg rule add GROUP FLAGS.
+func (c *cloud) do(r operator.Remedy) {
+	c.t.Helper()
+	if !slices.Equal(r.Command[:4], []string{"heddle", "sg", "rule", "add"}) {
+		c.t.Fatalf("the command is %v", r.Command)
+	}
+	body := map[string]any{"security_group_id": r.Command[4]}
+	for i := 5; i < len(r.Command); i += 2 {
+		switch value := r.Command[i+1]; r.Command[i] {
+		case "--port":
+			var port int
+			if _, err := fmt.Sscan(value, &port); err != nil {
+				c.t.Fatal(err)
+			}
+			body["port_range_min"], body["port_range_max"] = port, port
+		case "--remote":
+			body["remote_ip_prefix"] = value
+		default:
+			body[r.Command[i][2:]] = value
+		}
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, "%s", text)
+}
+
+// twoTiers makes two networks behind a router: web on h1 and db on h2, with the default group, and
+// lone on h1 in a group without rules. An address outside is routed by a network on a LAN.
+func (c *cloud) twoTiers() (web, db *neutron.PortView) {
+	c.t.Helper()
+	subnet := func(network, cidr string) *neutron.SubnetView {
+		return create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":4,"cidr":%q}`, network, cidr)
+	}
+	front := create(c, c.Networks(), neutron.Networks, `{"name":"front"}`).ID
+	back := create(c, c.Networks(), neutron.Networks, `{"name":"back"}`).ID
+	out := create(c, c.Networks(), neutron.Networks, `{"name":"public","router:external":true,"provider:network_type":"flat","provider:physical_network":"public"}`).ID
+	s1, s2 := subnet(front, "10.0.1.0/24"), subnet(back, "10.0.2.0/24")
+	subnet(out, "203.0.113.0/24")
+	router := create(c, c.Routers().Operations, neutron.Routers, `{"name":"r","external_gateway_info":{"network_id":%q}}`, out).ID
+	for _, s := range []*neutron.SubnetView{s1, s2} {
+		if _, err := c.Routers().AddInterface(context.Background(), admin, router, neutron.InterfaceRequest{SubnetID: s.ID}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	lonely := create(c, c.SecurityGroups(), neutron.SecurityGroups, `{"name":"lonely"}`).ID
+	web, db = c.port(front, "web", "h1", ""), c.port(back, "db", "h2", "")
+	c.port(front, "lone", "h1", fmt.Sprintf(`,"security_groups":[%q]`, lonely))
+	return web, db
+}
+
+// TestWhy: the verdict in both directions, the reason, and the remedy, which works when it is
+// carried out.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	web, db := c.twoTiers()
+	a := c.why("web", "db", 5432, operator.Allowed) // the default group's members reach each other
+	if a.From.Host != "h1" || a.To.Host != "h2" || a.Back == nil || !a.Back.Allowed || a.There.Port != db.ID || a.Service != "tcp 5432" {
+		t.Errorf("got %+v", a)
+	}
+	if by := c.why(web.FixedIPs[0].IPAddress.String(), db.ID, 0, operator.Allowed); by.Service != "icmp" || by.From.Name != "web" {
+		t.Errorf("by address, an echo: %+v", by)
+	}
+
+	a = c.why("web", "lone", 22, operator.Denied)
+	if a.There.Trace.Code != flow.CodeNoRule || len(a.There.Nearest) != 1 || a.There.Nearest[0].Text != "it has no rule for ingress" || a.Back != nil {
+		t.Errorf("got %+v", a.There)
+	}
+	if len(a.Remedies) != 1 {
+		t.Fatalf("got remedies %+v, want one", a.Remedies)
+	}
+	c.why("web", "lone", 22, operator.Denied) // the first answer has changed nothing
+	c.do(a.Remedies[0])
+	c.why("web", "lone", 22, operator.Allowed)
+	a = c.why("db", "lone", 22, operator.Denied)
+	if n := a.There.Nearest; len(n) != 1 || len(n[0].Fails) != 1 || !strings.Contains(n[0].Fails[0], "its addresses are "+web.FixedIPs[0].IPAddress.String()+"/32, not "+db.FixedIPs[0].IPAddress.String()) {
+		t.Errorf("the nearest rule: %+v", n)
+	}
+	if n := c.why("web", "lone", 23, operator.Denied).There.Nearest; len(n) != 1 || !slices.Equal(n[0].Fails, []string{"its ports are 22, not 23"}) {
+		t.Errorf("the nearest rule: %+v", n)
+	}
+}
+
+// TestWhyOutside: what leaves and enters by a LAN, by floating addresses too.
+func TestWhyOutside(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	web, _ := c.twoTiers()
+	a := c.why("web", "198.51.100.7", 443, operator.Allowed)
+	if want := "if 203.0.113.1 answers there"; a.Back != nil || !strings.Contains(a.There.Reason, want) {
+		t.Errorf("got %+v, want %q", a.There, want)
+	}
+	if a, err := c.ask(&operator.WhyRequest{From: "198.51.100.7", To: "web", Port: 80}); err != nil || a.There.Trace.Code != flow.CodeNoRoute {
+		t.Errorf("a tenant's address from outside: %+v, %v", a, err)
+	}
+	var public string
+	snap, err := c.db.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range schema.Networks.By(snap, "name", "public") {
+		public = n.ID
+	}
+	f := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q}`, public, web.ID).FloatingIPAddress.String()
+	a = c.why("198.51.100.7", f, 80, operator.Denied)
+	if a.There.Trace.Code != flow.CodeNoRule || len(a.Remedies) != 1 || a.To.Name != "web" {
+		t.Errorf("got %+v", a)
+	}
+	if len(a.Remedies) == 1 {
+		c.do(a.Remedies[0])
+		c.why("198.51.100.7", f, 80, operator.Allowed)
+		c.why("198.51.100.8", f, 80, operator.Denied)
+	}
+}
+
+// TestWhyRefuses: questions without an answer say which part of them is wrong.
+func TestWhyRefuses(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	web, _ := c.twoTiers()
+	c.port(web.NetworkID, "twin", "h1", "")
+	c.port(web.NetworkID, "twin", "", "")
+	for _, tt := range []struct {
+		q     operator.WhyRequest
+		kind  FaultKind
+		field string
+		words string
+	}{
+		{operator.WhyRequest{From: "nope", To: "db"}, Missing, "from", `no port has the id or name "nope"`},
+		{operator.WhyRequest{From: "web"}, Invalid, "to", "want a port"},
+		{operator.WhyRequest{From: "web", To: "twin"}, Ambiguous, "to", "2 ports have the name"},
+		{operator.WhyRequest{From: "web", To: "db", Protocol: "tcp"}, Invalid, "port", "tcp needs a port"},
+		{operator.WhyRequest{From: "web", To: "db", Protocol: "icmp", Port: 1}, Invalid, "port", "icmp has no ports"},
+		{operator.WhyRequest{From: "web", To: "db", Protocol: "foo"}, Invalid, "protocol", "no protocol"},
+		{operator.WhyRequest{From: "192.0.2.1", To: "192.0.2.2"}, Unfit, "to", "at least one end"},
+		{operator.WhyRequest{From: "web", To: "2001:db8::1"}, Unfit, "to", "no addresses of one version"},
+	} {
+		var f *Fault
+		if _, err := c.ask(&tt.q); !errors.As(err, &f) || f.Kind != tt.kind || f.Field != tt.field || !strings.Contains(f.Text, tt.words) {
+			t.Errorf("%+v: %v, want field %s and %q", tt.q, err, tt.field, tt.words)
+		}
+	}
+	update(c, c.Ports(), neutron.Ports, web.ID, `{"binding:host_id":""}`)
+	if _, err := c.ask(&operator.WhyRequest{From: "web", To: "db"}); err == nil || !strings.Contains(err.Error(), "not bound to a host") {
+		t.Errorf("from a port without a host: %v", err)
+	}
+}
