@@ -205,7 +205,7 @@ func New(o Options) *Agent {
 		a.obstacles.set(agentDisplaced, false)
 		a.presence.Resume()
 		a.feed.registrar.changed.Give()
-	}}
+	}, regained: func() { a.keys.beginSession() }}
 	return a
 }
 

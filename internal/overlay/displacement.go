@@ -23,7 +23,9 @@ type displacement struct {
 	instance string // identifies this agent in the host's state
 	// suspend stops all writes about this host, and resume writes everything again.
 	suspend, resume func()
-	changed         task.Notice // the agent is displaced, or no longer
+	// regained has other hosts trust this one again.
+	regained func()
+	changed  task.Notice // the agent is displaced, or no longer
 
 	reported bool // the store has had this agent's report
 	missing  bool // but had none of this host in the last snapshot
@@ -53,6 +55,7 @@ func (d *displacement) follow(s *snapshot.Snapshot) {
 		d.suspend()
 	case now != before:
 		d.Log.Warn("this agent is no longer displaced; reporting again", "host", d.HostName, "id", d.HostID)
+		d.regained()
 		d.resume()
 	case missing && !d.missing:
 		d.Log.Warn("the store has lost the report of this host: its lease ended, or a client of the store deleted it; reporting again", "host", d.HostName, "id", d.HostID)

@@ -27,12 +27,20 @@ func reportOf(t *testing.T, st store.Store, host string) (state topology.HostSta
 }
 
 // TestCopiedStateDirectory: of two agents with the same identity the one that started last has the
-// host's place. The other one says so and writes nothing, until that one is gone.
+// host's place. The other one says so and writes nothing, until that one is gone. Then other hosts
+// take its messages again, though they have had later ones from the other.
 func TestCopiedStateDirectory(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, 2)
-	a, b := l.hosts[0], l.hosts[1]
+	l := newLab(t, 3)
+	a, b, other := l.hosts[0], l.hosts[1], l.hosts[2]
 	a.start()
+	other.start()
+	n := l.network("blue")
+	answering := n.machine(other, l.group(allow("ingress", "IPv4", "", 0))) // by what other hosts say of connections
+	m := n.machine(a)
+	if err := m.ping(answering.v4, 3); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.CopyFS(b.options.StateDir, os.DirFS(a.options.StateDir)); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +61,10 @@ func TestCopiedStateDirectory(t *testing.T) {
 	l.wait("the second agent's report", reported(b))
 	a.agent.wayChanged()
 	a.agent.feed.registrar.changed.Give()
-	l.network("blue").machine(b) // the second agent has seen all this too
+	// The second agent has seen all this too.
+	if err := n.machine(b).ping(answering.v4, 3); err != nil {
+		t.Fatal(err)
+	}
 	if !reported(b)() || b.agent.Displaced() != "" {
 		t.Errorf("the agents overwrite each other's reports: %s; the second is displaced: %q", there(t, l.st, schema.StatePrefix), b.agent.Displaced())
 	}
@@ -68,6 +79,7 @@ func TestCopiedStateDirectory(t *testing.T) {
 	}
 	l.wait("the first agent's report", reported(a))
 	l.wait("the first agent to have its place", func() bool { return a.agent.Displaced() == "" })
+	l.wait("answers to the first host", func() bool { return m.answers(answering.v4) })
 	l.wait("nothing to show a displaced agent", func() bool { return there(t, l.st, schema.StatePrefix+a.id+schema.DisplacedAgentsTail) == "" })
 }
 

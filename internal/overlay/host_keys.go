@@ -233,6 +233,16 @@ func (k *hostKeys) setRecords(s *snapshot.Snapshot, hosts []string) {
 	k.derive(changed)
 }
 
+// beginSession has other hosts take this host's messages again, after they have had later ones from
+// another agent with its keys.
+func (k *hostKeys) beginSession() {
+	if err := k.ring.BeginSession(k.clock()); err != nil {
+		k.log.Error("cannot begin a session; other hosts may refuse this host's messages until its agent is restarted", "err", err)
+		return
+	}
+	k.deriveAll()
+}
+
 // deriveAll derives for all hosts, when this host's own keys have changed.
 func (k *hostKeys) deriveAll() {
 	k.changing.Lock()

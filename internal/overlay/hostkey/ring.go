@@ -195,11 +195,22 @@ func (r *Ring) Wireguard() (current, next []byte) {
 	return oldest, newest
 }
 
-// Session is the number of this run of the agent; earlier runs had lower ones.
+// Session is the number of this host's session; earlier ones had lower numbers.
 func (r *Ring) Session() uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.state.Session
+}
+
+// BeginSession begins a later session: another agent may have sent by this host's keys meanwhile,
+// in a session that began after this one.
+func (r *Ring) BeginSession(now time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.change(func() error {
+		r.state.Session = max(r.state.Session+1, uint64(max(now.UnixNano(), 0)))
+		return nil
+	})
 }
 
 // OpenForUpgrade records that this host has sent without secrets so far, until the rotation to its
