@@ -22,10 +22,13 @@ func clockCheck(state string) cli.Check {
 				return nil // not joined, or another matter
 			}
 			skew, server, err := joined.ClockSkew(ctx)
-			if err == nil && skew.Abs() > mostSkew {
+			switch {
+			case err != nil:
+				return cli.Undecided("no server of this host answers: does one run, and does a firewall let this host reach it? %v", err)
+			case skew.Abs() > mostSkew:
 				return fmt.Errorf("it is %s ahead of that of %s", skew, server)
 			}
-			return nil // a server that does not answer is another matter, too
+			return nil
 		},
 	}
 }

@@ -389,6 +389,8 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	// The majority is lost for good.
 	s1.kill()
 	refuse(t, removed.ns, 1, "heddle cluster reset makes one that is left a cluster of its own", "status", "--data", removed.data)
+	refuse(t, removed.ns, 1, "heddle cluster reset makes one that is left a cluster of its own", "cluster", "list", "--data", removed.data)
+	refuse(t, removed.ns, 1, "of the servers of a cluster more than half must run", "store", "status", "--config", "", "--data", removed.data)
 	if text, _ := output(t, removed.ns, "doctor", "--config", "", "--data", removed.data); !regexp.MustCompile(`unknown +space in the store`).MatchString(text) {
 		t.Errorf("the space in a store without a majority is found out:\n%s", text)
 	}

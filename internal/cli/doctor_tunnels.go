@@ -19,6 +19,9 @@ type undecided struct{ reason string }
 
 func (u undecided) Error() string { return u.reason }
 
+// Undecided returns the error of a check that cannot find out, for this reason.
+func Undecided(format string, args ...any) error { return undecided{fmt.Sprintf(format, args...)} }
+
 // tunnelSeries finds the agent's metrics of its tunnels, and label the labels of one.
 var (
 	tunnelSeries = regexp.MustCompile(`(?m)^heddle_overlay_tunnel_(up|in_alive|out_alive)\{(.*)\} ([01])$`)

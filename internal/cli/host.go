@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,9 +28,18 @@ func hostCommand() *cobra.Command {
 func callOperator(cmd *cobra.Command, cloud *cloud.Config, method, path string, body, answer any) error {
 	s, err := cloud.Login(cmd.Context())
 	if err != nil {
+		return withoutStore(err)
+	}
+	return withoutStore(s.Operator(cmd.Context(), method, path, body, answer))
+}
+
+// withoutStore adds what to do to the error of a server that cannot work at present.
+func withoutStore(err error) error {
+	if refused := (*cloud.Refused)(nil); !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable {
 		return err
 	}
-	return s.Operator(cmd.Context(), method, path, body, answer)
+	return fmt.Errorf("%w\nheddle doctor on each server says what it waits for. More than half of a cluster's servers must run: systemctl start heddle there.\n"+
+		"If they are lost for good, heddle cluster reset makes one that is left a cluster of its own: docs/guides/cluster.md", err)
 }
 
 func hostListCommand(cloud *cloud.Config) *cobra.Command {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -106,7 +105,7 @@ func statusCommand() *cobra.Command {
 		}
 		v, whole, err := waitForStatus(cmd, cloud, wait)
 		if err != nil {
-			return withoutStore(err)
+			return err
 		}
 		if *format == "text" {
 			err = printStatus(cmd.OutOrStdout(), v)
@@ -134,15 +133,6 @@ func waitForStatus(cmd *cobra.Command, cloud *cloud.Config, wait time.Duration) 
 			return v, whole, err
 		}
 	}
-}
-
-// withoutStore adds what to do to the error of a server that cannot work at present.
-func withoutStore(err error) error {
-	if refused := (*cloud.Refused)(nil); !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable {
-		return err
-	}
-	return fmt.Errorf("%w\nheddle doctor on each server says what it waits for. More than half of a cluster's servers must run: systemctl start heddle there.\n"+
-		"If they are lost for good, heddle cluster reset makes one that is left a cluster of its own: docs/guides/cluster.md", err)
 }
 
 // pause waits, and reports whether ctx goes on.

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -189,14 +190,25 @@ func OpenDataDir(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, erro
 	return OpenRunning(ctx, o.DataDir, log)
 }
 
+// runningTimeout bounds the wait for a store that runs, and may have no majority.
+const runningTimeout = 10 * time.Second
+
 // OpenRunning connects as root to the server that has the embedded store in dataDir open: for
-// commands on its machine. Errors are those of [Running].
+// commands on its machine. Errors are those of [Running]; a store that does not answer, as without
+// a majority of its members, is [store.ErrUnavailable], too.
 func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
 	c, err := Running(dataDir)
 	if err != nil {
 		return nil, err
 	}
-	return Open(ctx, Options{Cluster: &c, Log: log})
+	attempt, cancel := context.WithTimeout(ctx, runningTimeout)
+	defer cancel()
+	st, err := Open(attempt, Options{Cluster: &c, Log: log})
+	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("store in %s: %w: it does not answer within %s: of the servers of a cluster more than half must run: heddle status says what to do: %w",
+			dataDir, store.ErrUnavailable, runningTimeout, err)
+	}
+	return st, err
 }
 
 // OpenLocal is [OpenRunning] for agents: they use the other members of the server's cluster while

@@ -137,7 +137,7 @@ func (o Embedded) checkAlone() error {
 	if len(members) < 2 || o.Alone || o.Peer != nil {
 		return nil
 	}
-	return fmt.Errorf("the store in %s is one of the %d members of a cluster (%s): start heddle serve with --cluster; "+
+	return fmt.Errorf("the store in %s is one of the %d members of a cluster (%s): start heddle serve with --cluster; to move it elsewhere, remove the other servers first: heddle cluster remove NAME; "+
 		"only if the others are lost for good, heddle cluster reset --data %s makes it a cluster of its own", o.DataDir, len(members), strings.Join(members, ", "), o.DataDir)
 }
 
