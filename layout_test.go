@@ -94,7 +94,7 @@ var may = map[string][]string{
 	// Edges.
 	"internal/api": join(words, []string{"internal/spans", "internal/task", "internal/strictjson", "internal/store"}),
 	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.
-	"internal/api/credentials": {},
+	"internal/api/credentials": {"internal/telemetry", "internal/terminal"},
 	"internal/api/identity":    join(words, machinery, []string{"internal/api", "internal/api/credentials", "internal/store/schema"}),
 	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
 	// Octavia's clients have an API of their own over the operations of Neutron's LBaaS.
@@ -102,7 +102,7 @@ var may = map[string][]string{
 	// Answers of the operators' API are words of servers and of the command line.
 	"internal/api/operator": {"internal/topology/flow"},
 	// Hosts and servers join by tokens of one form.
-	"internal/api/jointoken": {"internal/api"},
+	"internal/api/jointoken": {"internal/api", "internal/api/credentials"},
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/api/jointoken", "internal/store/schema"}),
 	"internal/api/authority": join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/store/schema"}),
 	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/api/operator", "internal/store/schema"}),

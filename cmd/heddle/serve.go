@@ -396,6 +396,7 @@ func (s *server) addIdentity() (err error) {
 		Log:      s.log.With("part", "identity"),
 	})
 	s.tokens = service
+	s.metrics.Register(service.Metrics)
 	ca, err := c.clientCA()
 	if err != nil {
 		return err
@@ -463,8 +464,8 @@ func (s *server) addOperator() error {
 	if o.CA != nil {
 		s.tasks = append(s.tasks, hosts.NewUpkeep(o))
 	}
-	hosts.Register(open, guarded, o)
-	servers.Register(open, guarded, s.clusterOptions())
+	s.metrics.Register(hosts.Register(open, guarded, o))
+	s.metrics.Register(servers.Register(open, guarded, s.clusterOptions()))
 	s.addAuthority(guarded)
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()

@@ -105,6 +105,7 @@ func (c *xapiConfig) run(ctx context.Context) error {
 		return err
 	}
 	pool := xapi.New(o)
+	metrics.Register(pool.Metrics)
 	servers, err := c.listeners(pool, metrics, log)
 	if err != nil {
 		return err

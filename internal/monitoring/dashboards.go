@@ -147,6 +147,7 @@ func apis() Dashboard {
 		{"Requests", perSecond, []query{{"sum by (api, method) (rate(heddle_api_request_seconds_count" + chosen + interval + "))", "{{api}} {{method}}"}}},
 		{"Answers", perSecond, []query{{"sum by (api, code) (rate(heddle_api_request_seconds_count" + chosen + interval + "))", "{{api}} {{code}}"}}},
 		{"Time to answer", seconds, []query{quantile(0.5), quantile(0.99)}},
+		{"Log-ins and joins refused", perSecond, []query{rate("heddle_logins_refused_total", "api", "reason")}},
 		{"Time spent on answers", seconds, []query{{"sum by (api) (rate(heddle_api_request_seconds_sum" + chosen + interval + "))", "{{api}}"}}},
 	}}
 }

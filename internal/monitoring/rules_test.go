@@ -113,6 +113,10 @@ var alertTests = []alertTest{
 	{alert: "HeddlePhysicalNetworkAway", firing: []string{`heddle_physical_network_carriers{instance="s1", network="physnet2"} 0x60`, `heddle_physical_network_carriers{instance="s2", network="physnet2"} 0x60`},
 		silent: []string{`heddle_physical_network_carriers{instance="s1", network="physnet2"} 1x60`, `heddle_physical_network_carriers{instance="s2", network="physnet2"} 0x60`},
 		labels: "network=physnet2 severity=page", summary: "No live host carries the physical network physnet2."},
+	{alert: "HeddleLoginsRefused",
+		firing: []string{`heddle_logins_refused_total{instance="s1", api="identity", reason="wrong password"} 0+9x60`, `heddle_logins_refused_total{instance="s1", api="identity", reason="too many attempts"} 0+6x60`},
+		silent: []string{`heddle_logins_refused_total{instance="s1", api="identity", reason="wrong password"} 0+5x60`, `heddle_logins_refused_total{instance="s1", api="hosts", reason="bad token"} 0+5x60`},
+		labels: "instance=s1 api=identity severity=ticket", summary: "s1 refuses 250m log-ins or joins a second at identity."},
 	{alert: "HeddleSeriesLeftOut", at: "90m", firing: []string{`heddle_series_left_out{instance="h1", metric="heddle_metering_bytes_total"} 4x120`}, silent: []string{`heddle_overlay_ports_wanted{instance="h1"} 4x120`},
 		labels: "instance=h1 metric=heddle_metering_bytes_total severity=ticket", summary: "h1 leaves 4 series of heddle_metering_bytes_total out."},
 }

@@ -1,5 +1,5 @@
-// Package credentials hashes and checks passwords, and slows down clients that guess them, for
-// every API that takes them.
+// Package credentials hashes and checks passwords, slows down clients that guess them, and logs and
+// counts refusals, for every API that takes them.
 //
 // Wrong passwords are counted three ways, each as a bucket that takes some at once and then one an
 // interval:
@@ -140,7 +140,7 @@ func later(a, b time.Time) time.Time {
 
 // remember sets m[k], making room among what is past, and if need be among the rest: for many at
 // once, so that a flood of names does not cost a pass over all for each.
-func remember[K comparable](m map[K]time.Time, k K, v time.Time, past func(time.Time) bool) {
+func remember[K comparable, V any](m map[K]V, k K, v V, past func(V) bool) {
 	if _, ok := m[k]; !ok && len(m) >= maxRemember {
 		for old, v := range m {
 			if past(v) {

@@ -123,7 +123,7 @@ func TestHostComesAliveDuringJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, hash, ask := &service{Options{DB: w.db, Now: w.clock}}, jointoken.Hash(shown.Secret), &joinRequest{Name: "h1", CSR: string(csr)}
+	s, hash, ask := &service{Options: Options{DB: w.db, Now: w.clock}}, jointoken.Hash(shown.Secret), &joinRequest{Name: "h1", CSR: string(csr)}
 	snap, err := w.db.View(t.Context())
 	if err != nil {
 		t.Fatal(err)

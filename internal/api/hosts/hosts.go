@@ -34,6 +34,7 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
+	"heddle/internal/telemetry"
 	"heddle/internal/topology"
 )
 
@@ -139,7 +140,10 @@ func Tables() []snapshot.Table { return []snapshot.Table{tokens, spent, joined, 
 // there.
 func CutOffs(r records.Reader) iter.Seq[*backend.CutOff] { return cutOffs.All(r) }
 
-type service struct{ Options }
+type service struct {
+	Options
+	refusals jointoken.Refusals
+}
 
 func (o Options) withDefaults() Options {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -157,9 +161,11 @@ func (o Options) withDefaults() Options {
 }
 
 // Register adds the API's routes: those of operators to guarded, which must be behind
-// api.RequireToken, and the one by which hosts join to open, which needs no token but its own.
-func Register(open, guarded *http.ServeMux, o Options) {
-	s := &service{o.withDefaults()}
+// api.RequireToken, and the one by which hosts join to open, which needs no token but its own. It
+// returns a source of metrics.
+func Register(open, guarded *http.ServeMux, o Options) func() []telemetry.Value {
+	o = o.withDefaults()
+	s := &service{o, jointoken.NewRefusals("host", o.Log, o.Now)}
 	open.HandleFunc("POST /v1/join", api.Answering(s.join))
 	open.HandleFunc("POST /v1/renew", api.Answering(s.renew))
 	guarded.HandleFunc("POST /v1/join-tokens", api.Admin(s.createToken))
@@ -168,6 +174,7 @@ func Register(open, guarded *http.ServeMux, o Options) {
 	guarded.HandleFunc("GET /v1/hosts", api.Admin(s.list))
 	guarded.HandleFunc("GET /v1/hosts/{id}", api.Admin(s.show))
 	guarded.HandleFunc("DELETE /v1/hosts/{id}", api.Admin(s.remove))
+	return s.refusals.Metrics
 }
 
 // hostName matches the names that hosts can have, which go into binding:host_id, certificates and
@@ -322,11 +329,12 @@ type joinAnswer struct {
 // join makes the sender of a good token a host. Rights and certificate are made first, and are
 // nothing without each other: what uses the token up is the last step, and only after it does the
 // certificate leave the server.
-func (s *service) join(w http.ResponseWriter, r *http.Request) error {
+func (s *service) join(w http.ResponseWriter, r *http.Request) (err error) {
 	var ask joinRequest
 	if err := api.ReadJSON(r, &ask); err != nil {
 		return err
 	}
+	defer func() { s.refusals.Note(r.Context(), ask.Name, err) }()
 	ctx, hash := r.Context(), jointoken.Hash(ask.Token)
 	snap, err := s.DB.View(ctx)
 	if err != nil {

@@ -49,6 +49,7 @@ type world struct {
 	url    string
 	client *http.Client
 	server *api.Server
+	log    apitest.Log
 
 	mu  sync.Mutex
 	now time.Time
@@ -82,7 +83,7 @@ func newWorld(t *testing.T) *world {
 
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: w.db, Admission: st, CA: st.Authority().PEM, Signer: st.Authority, Endpoints: []string{"https://" + st.Endpoint()},
-		Pin: func() string { return w.server.Fingerprint() }, Now: w.clock})
+		Pin: func() string { return w.server.Fingerprint() }, Log: w.log.Logger(), Now: w.clock})
 	open.Handle("/", api.RequireToken(callertest.WithRoles("admin", "member"), "", api.Routes(guarded, api.NoRoute)))
 	certFile, keyFile, pool := chain(t)
 	w.server, err = api.NewServer(api.Options{Name: "operator", Listen: "127.0.0.1:0", Handler: open, CertFile: certFile, KeyFile: keyFile,
@@ -154,6 +155,31 @@ func (w *world) call(token string, status int, method, path, body string, answer
 		if err := json.Unmarshal(text, answer); err != nil {
 			w.t.Fatalf("%s: %v", text, err)
 		}
+	}
+}
+
+// TestRefusedJoinsAreLogged: a used and a false token, and a name that another host has.
+func TestRefusedJoinsAreLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token := w.token("")
+	if _, err := w.join(token, "h1"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := w.join(token, "h2"); !Refused(err) {
+			t.Errorf("a used token: %v", err)
+		}
+	}
+	if _, err := w.join(w.token(""), "h1"); !Refused(err) {
+		t.Errorf("a name that another host has: %v", err)
+	}
+	want := []string{
+		`level=WARN msg="join refused" host=h2 from=127.0.0.1 reason="bad token"`,
+		`level=WARN msg="join refused" host=h1 from=127.0.0.1 reason="not admitted"`,
+	}
+	if got := w.log.Lines("refused"); !slices.Equal(got, want) {
+		t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -27,7 +27,7 @@ type Upkeep struct {
 
 // NewUpkeep returns the task.
 func NewUpkeep(o Options) *Upkeep {
-	return &Upkeep{task.NewPart("rights of hosts"), service{o.withDefaults()}}
+	return &Upkeep{task.NewPart("rights of hosts"), service{Options: o.withDefaults()}}
 }
 
 // Run tries until it succeeds, and ends with ctx.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -151,6 +152,19 @@ func (a *authRequest) check() error {
 		return missing("id or name", "domain")
 	}
 	return nil
+}
+
+// account returns what the log calls the account of a request with a password or another secret; ""
+// for one with a token.
+func (a *authRequest) account() string {
+	id := a.Identity
+	switch id.Methods[0] {
+	case "password":
+		return cmp.Or(id.Password.User.Name, id.Password.User.ID)
+	case "application_credential":
+		return "application credential " + cmp.Or(id.AppCredential.Name, id.AppCredential.ID)
+	}
+	return ""
 }
 
 // check wants an id, or a name with its domain.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -328,6 +329,52 @@ func TestFailedLoginsAreSlowedDown(t *testing.T) {
 		t.Errorf("%d wrong passwords were checked, want at most 30", n)
 	}
 	w.login("admin", adminPassword, "admin") // others are not held up
+}
+
+// TestRefusedLoginsAreLogged: the log says whose login was refused from where and why; clients are
+// told no more than before.
+func TestRefusedLoginsAreLogged(t *testing.T) {
+	t.Parallel()
+	var log apitest.Log
+	w := serveOver(t, memory(t), func(o *Options) { o.Log = log.Logger() })
+	id, _ := w.user("ann", "right", "member")
+	refuse := func(status int, body string) string {
+		t.Helper()
+		a := w.call("", "POST", "/auth/tokens", body)
+		if a.status != status {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+		return a.body
+	}
+	answers := []string{
+		refuse(401, passwordAuth("ann", "wrong", "")),
+		refuse(401, passwordAuth("nobody\nhere", "x", "")),
+		refuse(401, passwordAuth("ann", "right", projectScope("admin"))),
+		refuse(401, `{"auth":{"identity":{"methods":["application_credential"],"application_credential":{"id":"c1","secret":"x"}}}}`),
+		refuse(401, `{"auth":{"identity":{"methods":["token"],"token":{"id":"x"}}}}`),
+		refuse(401, strings.Replace(passwordAuth("ann", "wrong", ""), `"name":"ann","domain":{"id":"default"}`, fmt.Sprintf(`"id":%q`, id), 1)),
+	}
+	if slices.Sort(answers); len(slices.Compact(answers)) != 1 {
+		t.Errorf("answers tell refusals apart: %q", answers)
+	}
+	for w.call("", "POST", "/auth/tokens", passwordAuth("ann", "wrong", "")).status == 401 {
+	}
+	want := []string{
+		`level=WARN msg="log-in refused" account=ann from=127.0.0.1 reason="wrong password"`,
+		`level=WARN msg="log-in refused" account="nobody\nhere" from=127.0.0.1 reason="unknown account"`,
+		`level=WARN msg="log-in refused" account=ann from=127.0.0.1 reason="no access"`,
+		`level=WARN msg="log-in refused" account="application credential c1" from=127.0.0.1 reason="unknown account"`,
+		`level=WARN msg="log-in refused" account=` + id + ` from=127.0.0.1 reason="wrong password"`,
+		`level=WARN msg="log-in refused" account=ann from=127.0.0.1 reason="too many attempts"`,
+	}
+	if got := log.Lines("refused"); !slices.Equal(got, want) {
+		t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for _, v := range w.s.Metrics() {
+		if v.Value == 0 {
+			t.Errorf("%s is not counted", v.Label("reason"))
+		}
+	}
 }
 
 // TestFloodOfLogins: while one address tries a password for each of hundreds of made-up names, the

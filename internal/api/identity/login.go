@@ -31,20 +31,28 @@ func (x *tokenCalls) login(c *call, snap *records.Snap) error {
 	if err != nil {
 		return err
 	}
-	t, err := x.authenticate(c.ctx(), snap, ask)
+	token, l, err := x.admit(c.ctx(), snap, ask)
 	if err != nil {
+		if account := ask.account(); account != "" {
+			x.passwords.note(c.ctx(), account, err)
+		}
 		return err
+	}
+	c.w.Header().Set(subjectTokenHeader, token)
+	return c.one(http.StatusCreated, "token", x.render(c.r, l))
+}
+
+// admit issues the token that a client may have, and returns its secret.
+func (x *tokenCalls) admit(ctx context.Context, snap *records.Snap, ask *authRequest) (string, *live, error) {
+	t, err := x.authenticate(ctx, snap, ask)
+	if err != nil {
+		return "", nil, err
 	}
 	t.IssuedAt = x.issued.now().UTC()
 	if t.ExpiresAt.IsZero() {
 		t.ExpiresAt = t.IssuedAt.Add(x.life)
 	}
-	token, l, err := x.issued.issue(c.ctx(), snap, t)
-	if err != nil {
-		return err
-	}
-	c.w.Header().Set(subjectTokenHeader, token)
-	return c.one(http.StatusCreated, "token", x.render(c.r, l))
+	return x.issued.issue(ctx, snap, t)
 }
 
 // authenticate returns the token that a client may have: without its secret, and not stored yet.

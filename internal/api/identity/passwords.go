@@ -14,11 +14,26 @@ import (
 type passwords struct {
 	hashes   *credentials.Passwords
 	throttle *credentials.Throttle
+	refusals *credentials.Refusals
 }
 
-func newPasswords(now func() time.Time) *passwords {
-	return &passwords{credentials.NewPasswords(credentials.DefaultCost()), credentials.NewThrottle(now)}
+func newPasswords(o Options) *passwords {
+	return &passwords{
+		credentials.NewPasswords(credentials.DefaultCost()), credentials.NewThrottle(o.Now),
+		credentials.NewRefusals(credentials.RefusalOptions{
+			API: "identity", Message: "log-in refused", Subject: "account",
+			Reasons: append(credentials.LoginReasons(), credentials.NoAccess), Log: o.Log, Now: o.Now,
+		}),
+	}
 }
+
+// refusedLogin is the error of a refused login. Clients do not get its reason.
+type refusedLogin struct {
+	error
+	reason credentials.Reason
+}
+
+func (e *refusedLogin) Unwrap() error { return e.error }
 
 // hash returns the stored form of a password.
 func (p *passwords) hash(ctx context.Context, password string) (string, error) {
@@ -38,7 +53,7 @@ func (p *passwords) check(ctx context.Context, stored, password string) (bool, e
 func (p *passwords) login(ctx context.Context, account, stored, password string) error {
 	from := api.ClientAddr(ctx)
 	if wait := p.throttle.Wait(account, from); wait > 0 {
-		return &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: "Too many failed logins. Try again later."}
+		return &refusedLogin{&api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: "Too many failed logins. Try again later."}, credentials.TooManyAttempts}
 	}
 	right, err := p.check(ctx, stored, password)
 	if err != nil {
@@ -46,10 +61,24 @@ func (p *passwords) login(ctx context.Context, account, stored, password string)
 	}
 	if !right {
 		p.throttle.Failed(account, from)
-		return api.ErrUnauthorized
+		if stored == "" {
+			return &refusedLogin{api.ErrUnauthorized, credentials.UnknownAccount}
+		}
+		return &refusedLogin{api.ErrUnauthorized, credentials.WrongPassword}
 	}
 	p.throttle.Succeeded(account, from)
 	return nil
+}
+
+// note logs and counts a login that failed with err, if it was refused.
+func (p *passwords) note(ctx context.Context, account string, err error) {
+	reason := credentials.NoAccess
+	if refused := (*refusedLogin)(nil); errors.As(err, &refused) {
+		reason = refused.reason
+	} else if !errors.Is(err, api.ErrUnauthorized) {
+		return
+	}
+	p.refusals.Note(account, api.ClientAddr(ctx), reason)
 }
 
 func passwordError(err error) error {

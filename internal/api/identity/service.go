@@ -23,6 +23,7 @@ import (
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
+	"heddle/internal/telemetry"
 )
 
 const defaultLife = time.Hour // of a token
@@ -62,7 +63,7 @@ func New(o Options) *Service {
 	d.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.IdentityPrefix}, d.all()...)
 	d.db = records.NewDB(o.Store, d.replica)
 	s := &Service{
-		opts: o, directory: d, passwords: newPasswords(o.Now), tokens: newTokenStore(d, o),
+		opts: o, directory: d, passwords: newPasswords(o), tokens: newTokenStore(d, o),
 		catalog: catalog{region: o.Region, services: append([]Endpoint{own}, o.Services...)},
 	}
 	d.changed = s.tokens.forget
@@ -76,6 +77,9 @@ func New(o Options) *Service {
 	})
 	return s
 }
+
+// Metrics returns the number of refused logins.
+func (s *Service) Metrics() []telemetry.Value { return s.passwords.refusals.Metrics() }
 
 func (s *Service) String() string { return "identity" }
 

@@ -113,6 +113,7 @@ func (u *userCalls) changePassword(c *call) error {
 		return explain(err)
 	}
 	if err := u.passwords.login(c.ctx(), id, before.PasswordHash, original); err != nil {
+		u.passwords.note(c.ctx(), before.Name, err)
 		return err
 	}
 	hash, err := u.passwords.hash(c.ctx(), password)

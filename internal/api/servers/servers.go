@@ -30,6 +30,7 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
+	"heddle/internal/telemetry"
 )
 
 const (
@@ -87,20 +88,24 @@ var tokens = records.NewTable("server-token", schema.JoinPrefix+"servers/", func
 // Tables returns the tables that the replica of the API's DB must have, in addition to schema's.
 func Tables() []snapshot.Table { return []snapshot.Table{tokens} }
 
-type service struct{ Options }
+type service struct {
+	Options
+	refusals jointoken.Refusals
+}
 
 // Register adds the API's routes: those of operators to guarded, which must be behind
-// api.RequireToken, and the one by which servers join to open.
-func Register(open, guarded *http.ServeMux, o Options) {
+// api.RequireToken, and the one by which servers join to open. It returns a source of metrics.
+func Register(open, guarded *http.ServeMux, o Options) func() []telemetry.Value {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &service{o}
+	s := &service{o, jointoken.NewRefusals("server", o.Log, o.Now)}
 	open.HandleFunc("POST /v1/cluster/join", api.Answering(s.clustered(s.join)))
 	guarded.HandleFunc("POST /v1/cluster/tokens", api.Admin(s.clustered(s.createToken)))
 	guarded.HandleFunc("GET /v1/cluster/members", api.Admin(s.clustered(s.list)))
 	guarded.HandleFunc("DELETE /v1/cluster/members/{name}", api.Admin(s.clustered(s.remove)))
+	return s.refusals.Metrics
 }
 
 // clustered refuses calls of a server that is in no cluster.
@@ -166,11 +171,12 @@ type joinAnswer struct {
 
 // join admits a server. The member is added after the token is used up, by the same token again if
 // that fails: a member that never runs would weaken the majority.
-func (s *service) join(w http.ResponseWriter, r *http.Request) error {
+func (s *service) join(w http.ResponseWriter, r *http.Request) (err error) {
 	var ask joinRequest
 	if err := api.ReadJSON(r, &ask); err != nil {
 		return err
 	}
+	defer func() { s.refusals.Note(r.Context(), ask.Name, err) }()
 	if err := s.check(&ask); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ type world struct {
 	db     *records.DB
 	routes http.Handler
 	server *api.Server
+	log    apitest.Log
 	now    time.Time
 }
 
@@ -61,7 +63,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: st, db: records.NewDB(st, rep), now: time.Now()}
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: w.db, Cluster: st, Servers: func() []string { return []string{"https://" + w.server.Addr().String()} },
-		Pin: func() string { return w.server.Fingerprint() }, Files: func() map[string]string { return map[string]string{"openrc": "export"} }, Now: func() time.Time { return w.now }})
+		Pin: func() string { return w.server.Fingerprint() }, Files: func() map[string]string { return map[string]string{"openrc": "export"} }, Log: w.log.Logger(), Now: func() time.Time { return w.now }})
 	open.Handle("/", api.RequireToken(callertest.WithRoles("admin", "member"), "", api.Routes(guarded, api.NoRoute)))
 	w.routes = open
 	cert, key := backend.ServerCertificate(data)
@@ -175,7 +177,7 @@ func TestJoin(t *testing.T) {
 // TestFind: of two members with one name, each is found by its URL alone.
 func TestFind(t *testing.T) {
 	t.Parallel()
-	s := &service{Options{DB: newWorld(t).db}}
+	s := &service{Options: Options{DB: newWorld(t).db}}
 	members := []backend.Member{{ID: 1, Name: "s1", PeerURL: "https://192.0.2.1:2380"}, {ID: 2, Name: "s3", PeerURL: "https://192.0.2.2:2380"},
 		{ID: 3, Name: "s3", PeerURL: "https://192.0.2.3:2380"}, {ID: 4, PeerURL: "https://192.0.2.4:2380"}}
 	if _, err := s.find(t.Context(), members, "s3"); err == nil || !strings.Contains(err.Error(), "https://192.0.2.2:2380, https://192.0.2.3:2380") {
@@ -225,6 +227,25 @@ func TestClocksApart(t *testing.T) {
 	w.now = real
 	if _, err := Join(t.Context(), token, o); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRefusedJoinsAreLogged: a false token and an unusable address.
+func TestRefusedJoinsAreLogged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token := jointoken.Token{Servers: []string{"https://" + w.server.Addr().String()}, Pin: w.server.Fingerprint(), Secret: "false"}.Encode(jointoken.ForServer)
+	for _, peer := range []string{"https://192.0.2.2:2380", "https://192.0.2.2:2380", "https://0.0.0.0:2380"} {
+		if _, err := Join(t.Context(), token, JoinOptions{Name: "s2", PeerURL: peer, DataDir: t.TempDir()}); !jointoken.Refused(err) {
+			t.Errorf("%s: %v", peer, err)
+		}
+	}
+	want := []string{
+		`level=WARN msg="join refused" server=s2 from=127.0.0.1 reason="bad token"`,
+		`level=WARN msg="join refused" server=s2 from=127.0.0.1 reason="not admitted"`,
+	}
+	if got := w.log.Lines("refused"); !slices.Equal(got, want) {
+		t.Errorf("logged\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

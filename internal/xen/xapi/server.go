@@ -15,6 +15,7 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
+	"heddle/internal/telemetry"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -45,6 +46,7 @@ type Server struct {
 	sessions  *sessions
 	passwords *credentials.Passwords
 	throttle  *credentials.Throttle
+	refusals  *credentials.Refusals
 	journal   *journal
 	bell      task.Bell     // rings at each change of the server's view
 	polls     chan struct{} // a token for each call that waits for events
@@ -69,10 +71,13 @@ func New(o Options) *Server {
 		sessions:  newSessions(o.Now),
 		passwords: credentials.NewPasswords(credentials.DefaultCost()),
 		throttle:  credentials.NewThrottle(o.Now),
-		journal:   newJournal(),
-		polls:     make(chan struct{}, maxPolls),
-		async:     asyncCalls{cancels: map[string]func(){}},
-		orphaned:  task.NewNotice(),
+		refusals: credentials.NewRefusals(credentials.RefusalOptions{
+			API: "xapi", Message: "log-in refused", Subject: "account", Reasons: credentials.LoginReasons(), Log: o.Log, Now: o.Now,
+		}),
+		journal:  newJournal(),
+		polls:    make(chan struct{}, maxPolls),
+		async:    asyncCalls{cancels: map[string]func(){}},
+		orphaned: task.NewNotice(),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix, Watchdog: o.Watchdog}, tables()...)
@@ -86,6 +91,9 @@ func New(o Options) *Server {
 
 // tables returns the tables of a server's replica.
 func tables() []snapshot.Table { return append(objects.Tables(), accounts, running, injections, marks) }
+
+// Metrics returns the number of refused log-ins.
+func (s *Server) Metrics() []telemetry.Value { return s.refusals.Metrics() }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {

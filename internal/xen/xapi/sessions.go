@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/api/credentials"
 	"heddle/internal/store/snapshot"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
@@ -185,12 +186,13 @@ func login(c *call) (any, error) {
 	}
 	name := c.text("uname")
 	if wait := s.throttle.Wait(name, c.from); wait > 0 {
+		s.refusals.Note(name, c.from, credentials.TooManyAttempts)
 		return nil, model.SessionAuthenticationFailed(name, fmt.Sprintf("too many wrong passwords from %v, or for this account: try again in %v", c.from, wait.Round(time.Second)))
 	}
 	a, there := accounts.Peek(view, name)
-	hash := ""
+	hash, reason := "", credentials.UnknownAccount
 	if there {
-		hash = a.Hash
+		hash, reason = a.Hash, credentials.WrongPassword
 	}
 	right, err := s.passwords.Check(c.ctx, c.from, hash, c.text("pwd"))
 	if err != nil {
@@ -198,7 +200,7 @@ func login(c *call) (any, error) {
 	}
 	if !right {
 		s.throttle.Failed(name, c.from)
-		s.opts.Log.Info("log-in refused", "account", name, "from", c.from)
+		s.refusals.Note(name, c.from, reason)
 		return nil, model.SessionAuthenticationFailed(name, "Authentication failure")
 	}
 	s.throttle.Succeeded(name, c.from)

@@ -20,6 +20,9 @@ func TestGuesserLogsIn(t *testing.T) {
 		if a.failure == nil || a.failure.Code != "SESSION_AUTHENTICATION_FAILED" || !strings.Contains(a.failure.Params[1], "try again in 2s") {
 			t.Errorf("%v: %v", from, a.failure)
 		}
+		if s.refusals.Metrics()[2].Value == 0 {
+			t.Errorf("%v: the refusal is not counted", from)
+		}
 		if wait := s.throttle.Wait("ada", from); wait != 0 {
 			t.Errorf("%v: guesses at root keep another account out for %v", from, wait)
 		}
