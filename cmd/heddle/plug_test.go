@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"heddle/internal/netlab"
@@ -260,14 +261,30 @@ func TestPlugRefuses(t *testing.T) {
 
 	// The agent is away: the error says so, and everything is as before.
 	s.agent.stop(t)
-	s.refuse(t, "no agent runs on this host: `systemctl start heddle-agent`", "vm", "--netns", vm.Name, "--interface", "net0", "--wait", "1ms")
+	s.refuse(t, "no agent runs on this host: `systemctl start heddle-agent`", "vm", "--netns", vm.Name, "--interface", "net0", "--wait", "5s")
 	s.clean(t, port)
 	if links := ip(t, vm, "-o", "link"); strings.Contains(links, "net0") {
 		t.Errorf("the interface of a failed plug stayed:\n%s", links)
 	}
-	s.refuse(t, "its admin_state_up is false", twins[1].ID, "--netns", vm.Name, "--interface", "net0", "--wait", "1ms")
+	s.refuse(t, "its admin_state_up is false", twins[1].ID, "--netns", vm.Name, "--interface", "net0", "--wait", "5s")
 	s.clean(t, twins[1])
 	s.refuse(t, "no agent runs on this host: `systemctl start heddle-agent`", "vm", "--tap")
+	s.clean(t, port)
+}
+
+// TestPlugHungServer: a server that hangs is not waited for longer than --wait says.
+func TestPlugHungServer(t *testing.T) {
+	t.Parallel()
+	s := newPlugSite(t)
+	vm := s.lab.MustNamespace(t, "vm")
+	port := s.newPort(t, "vm", 11)
+	if err := s.server.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.refuse(t, "systemctl status heddle", "vm", "--netns", vm.Name, "--wait", "1s")
+	if err := s.server.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	s.clean(t, port)
 }
 

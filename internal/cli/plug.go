@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -33,11 +34,11 @@ func addPlugFlags(cmd *cobra.Command) *plugFlags {
 }
 
 // plugger returns a plugger for this host. Its second result closes it.
-func (p *plugFlags) plugger(cmd *cobra.Command) (*plug.Plugger, func(), error) {
+func (p *plugFlags) plugger(ctx context.Context, cmd *cobra.Command) (*plug.Plugger, func(), error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, fmt.Errorf("%s changes this host's network: run it as root", cmd.CommandPath())
 	}
-	s, err := p.cloud.Login(cmd.Context())
+	s, err := p.cloud.Login(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,7 +82,7 @@ gives it what it lacks; to plug it elsewhere, unplug it first.`,
 	f.IntVar(&at.PID, "pid", 0, "the network namespace of process `N`")
 	f.BoolVar(&at.Tap, "tap", false, "a persistent tap on the host")
 	f.StringVar(&at.Interface, "interface", "eth0", "`name` of the interface in the namespace")
-	f.DurationVar(&wait, "wait", 30*time.Second, "`time` until the port has to be ACTIVE; 0: do not wait")
+	f.DurationVar(&wait, "wait", 30*time.Second, "`time` until the port has to be ACTIVE, from the call of the command; 0: do not wait for that")
 	for _, name := range []string{"netns", "pid", "tap", "interface"} {
 		perCall(f, name)
 	}
@@ -95,13 +96,19 @@ gives it what it lacks; to plug it elsewhere, unplug it first.`,
 			}
 			at.Interface = ""
 		}
-		plugger, closeIt, err := p.plugger(cmd)
+		ctx := cmd.Context()
+		if wait > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, wait)
+			defer cancel()
+		}
+		plugger, closeIt, err := p.plugger(ctx, cmd)
 		if err != nil {
 			return err
 		}
 		defer closeIt()
 		plugger.Wait = wait
-		r, err := plugger.Plug(cmd.Context(), args[0], at)
+		r, err := plugger.Plug(ctx, args[0], at)
 		if err != nil {
 			return err
 		}
@@ -166,7 +173,7 @@ func unplugCommand() *cobra.Command {
 	}
 	p := addPlugFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		plugger, closeIt, err := p.plugger(cmd)
+		plugger, closeIt, err := p.plugger(cmd.Context(), cmd)
 		if err != nil {
 			return err
 		}

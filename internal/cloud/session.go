@@ -6,7 +6,6 @@ package cloud
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
@@ -75,7 +73,7 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	if err != nil {
 		return nil, fmt.Errorf("identity service: %w", err)
 	}
-	provider.HTTPClient = http.Client{Transport: connectionHint{transport, c.File}}
+	provider.HTTPClient = http.Client{Transport: connectionHint{transport, c.origin()}}
 	authenticate := openstack.Authenticate
 	if c.TokenDir != "" && other == nil {
 		authenticate = newTokenCache(c.TokenDir, auth).authenticate
@@ -83,7 +81,7 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	if err := authenticate(ctx, provider, auth); err != nil {
 		var answer gophercloud.ErrUnexpectedResponseCode
 		if errors.As(err, &answer) && len(answer.Body) > 0 {
-			return nil, &Refused{answer.Actual, fmt.Sprintf("log in at %s: %d %s: %s", auth.IdentityEndpoint, answer.Actual, http.StatusText(answer.Actual), errorText(answer.Body))}
+			return nil, &Refused{answer.Actual, fmt.Sprintf("log in at %s: %d %s: %s%s", auth.IdentityEndpoint, answer.Actual, http.StatusText(answer.Actual), errorText(answer.Body), plainHint(answer.Body, c.origin()))}
 		}
 		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
 	}
@@ -103,29 +101,6 @@ func (s *Session) project() string {
 		return ""
 	}
 	return p.ID
-}
-
-// connectionHint adds to the error of a connection that fails where to look.
-type connectionHint struct {
-	http.RoundTripper
-	file string // that names the server; "": variables may
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (h connectionHint) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := h.RoundTripper.RoundTrip(r)
-	var wrong x509.CertificateInvalidError
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		other := "OS_AUTH_URL or OS_CLOUD names another server"
-		if h.file != "" {
-			other = h.file + " names the server"
-		}
-		err = fmt.Errorf("%w: does the server run? on its machine, `systemctl status heddle`; %s", err, other)
-	case errors.As(err, &wrong) && wrong.Reason == x509.Expired:
-		err = fmt.Errorf("%w: renew the certificate in the server's --tls-cert, which `heddle doctor` there names, or set the clock of this machine", err)
-	}
-	return answer, err
 }
 
 func (c Config) settings() (auth gophercloud.AuthOptions, endpoint gophercloud.EndpointOpts, transport *http.Transport, err error) {
@@ -148,7 +123,7 @@ func (c Config) settings() (auth gophercloud.AuthOptions, endpoint gophercloud.E
 		}
 		opts = append(opts, clouds.WithLocations(file), clouds.WithCloudName("heddle"))
 	}
-	transport = http.DefaultTransport.(*http.Transport).Clone()
+	transport = boundedTransport(dialTimeout, answerTimeout)
 	auth, endpoint, transport.TLSClientConfig, err = clouds.Parse(opts...)
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it is empty: put it back from a copy, or source an openrc")

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -54,8 +56,10 @@ func newTokenCache(dir string, auth gophercloud.AuthOptions) *tokenCache {
 // That nothing can be kept is no error.
 func (c *tokenCache) authenticate(ctx context.Context, provider *gophercloud.ProviderClient, auth gophercloud.AuthOptions) error {
 	if token := c.read(); token != "" {
-		if openstack.Authenticate(ctx, provider, gophercloud.AuthOptions{IdentityEndpoint: auth.IdentityEndpoint, TokenID: token}) == nil {
-			return nil
+		err := openstack.Authenticate(ctx, provider, gophercloud.AuthOptions{IdentityEndpoint: auth.IdentityEndpoint, TokenID: token})
+		var unanswered net.Error
+		if err == nil || errors.As(err, &unanswered) {
+			return err
 		}
 		_ = provider.SetTokenAndAuthResult(nil) // revoked, or of a former server
 	}

@@ -27,7 +27,8 @@ type Plugger struct {
 	Net  *hostnet.Linux // of the host
 	Dir  string         // directory of the records, see [RecordsDir]
 	Host string         // name by which ports are bound to this host
-	// Wait bounds the time until the port is ACTIVE; 0: Plug does not wait.
+	// Wait bounds the time from the binding until the port is ACTIVE, as the deadline of Plug's
+	// context does; 0: Plug does not wait.
 	Wait time.Duration
 }
 

@@ -142,29 +142,44 @@ func (p *Plugger) setBinding(ctx context.Context, id string, b binding) error {
 	return nil
 }
 
+// diagnoseTimeout bounds the search for what a port lacks, once the time to wait is over.
+const diagnoseTimeout = 5 * time.Second
+
 // await waits until the port is ACTIVE, and returns its status. That of a tap is DOWN until a
-// machine opens it: what else the port needs is looked at instead.
+// machine opens it: what else the port needs is looked at instead. The wait ends with the deadline
+// of ctx, too.
 func (p *Plugger) await(ctx context.Context, id, device string) (status string, err error) {
-	waiting, cancel := context.WithTimeout(ctx, p.Wait)
-	defer cancel()
+	waiting := ctx
+	if p.Wait > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, p.Wait)
+		defer cancel()
+	}
+	var last *port
 	for pause := firstPoll; ; pause = min(2*pause, pollInterval) {
 		var now port
-		if err := p.API.Get(ctx, cloud.Port, id, &now); err != nil {
+		err := p.API.Get(waiting, cloud.Port, id, &now)
+		switch {
+		case err == nil:
+			last = &now
+		case last == nil || waiting.Err() == nil:
 			return "", err
 		}
-		if now.Status == statusActive || p.Wait == 0 {
-			return now.Status, nil
+		if last.Status == statusActive || p.Wait <= 0 {
+			return last.Status, nil
 		}
 		if idle, err := p.isIdleTap(device); idle || err != nil {
-			return now.Status, errors.Join(err, p.checkObstacle(ctx, &now))
+			return last.Status, errors.Join(err, p.checkObstacle(ctx, last))
 		}
 		select {
 		case <-time.After(pause):
 		case <-waiting.Done():
-			if ctx.Err() != nil {
-				return "", fmt.Errorf("interrupted while port %s was %s", &now, now.Status)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return "", fmt.Errorf("interrupted while port %s was %s", last, last.Status)
 			}
-			return "", p.diagnose(ctx, &now, device, fmt.Sprintf(" after %s", p.Wait))
+			diagnosing, cancel := context.WithTimeout(context.WithoutCancel(ctx), diagnoseTimeout)
+			defer cancel()
+			return "", p.diagnose(diagnosing, last, device, fmt.Sprintf(" after %s", p.Wait))
 		}
 	}
 }
