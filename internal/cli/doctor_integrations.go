@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // path returns the place of an absolute path.
@@ -25,7 +27,7 @@ func (root kernelFiles) integrationChecks() (checks []Check) {
 	if root.anyFile("/usr/sbin/libvirtd", "/usr/sbin/virtqemud") {
 		checks = append(checks, Check{
 			Name: "libvirt's hook", For: "virtual machines of libvirt", Optional: true,
-			Fix: "ln -s /usr/lib/heddle/bin/heddle-libvirt-hook " + libvirtHook + ", and systemctl restart libvirtd, which looks for hooks at its start",
+			Fix: "ln -sf /usr/lib/heddle/bin/heddle-libvirt-hook " + libvirtHook + ", and systemctl restart libvirtd, which looks for hooks at its start",
 			Run: func(context.Context) error { return root.checkHook() },
 		})
 	}
@@ -74,17 +76,23 @@ func (root kernelFiles) checkHook() error {
 		if err != nil {
 			return err
 		}
-		if !began.IsZero() && began.Before(hook.ModTime()) {
+		if !began.IsZero() && began.Add(clockGrain).Before(hook.ModTime()) {
 			return fmt.Errorf("%s has run since %s, before %s was there", daemon, began.Format(time.DateTime), libvirtHook)
 		}
 	}
 	return nil
 }
 
-// userTicks are the ticks a second in which the kernel gives times to programs.
-const userTicks = 100
+const (
+	// userTicks are the ticks a second in which the kernel gives times to programs.
+	userTicks = 100
+	// clockGrain bounds how much earlier than it was, or later, the start of a process appears: it
+	// and the time since the boot are in ticks, and files have the time of the kernel's last timer.
+	clockGrain = 50 * time.Millisecond
+)
 
 // started returns when the first process of a program was started; the zero time if none runs.
+// Zombies have ended.
 func (root kernelFiles) started(program string) (began time.Time, err error) {
 	processes, err := filepath.Glob(root.path("/proc/[0-9]*"))
 	if err != nil {
@@ -104,11 +112,14 @@ func (root kernelFiles) started(program string) (began time.Time, err error) {
 		if len(fields) <= startTime {
 			return began, fmt.Errorf("%s/stat: want a start time", process)
 		}
+		if fields[0] == "Z" || fields[0] == "X" {
+			continue
+		}
 		ticks, err := strconv.ParseInt(fields[startTime], 10, 64)
 		if err != nil {
 			return began, fmt.Errorf("%s/stat: start time: %w", process, err)
 		}
-		boot, err := root.bootTime()
+		boot, err := bootTime()
 		if err != nil {
 			return began, err
 		}
@@ -119,18 +130,14 @@ func (root kernelFiles) started(program string) (began time.Time, err error) {
 	return began, nil
 }
 
-func (root kernelFiles) bootTime() (time.Time, error) {
-	text, err := root.read("proc/stat")
-	if err != nil {
-		return time.Time{}, err
+// bootTime returns when the machine was started, by its clock of now. The time of the boot in
+// /proc/stat has whole seconds.
+func bootTime() (time.Time, error) {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}, fmt.Errorf("time since the boot: %w", err)
 	}
-	for line := range strings.Lines(text) {
-		if seconds, found := strings.CutPrefix(strings.TrimSpace(line), "btime "); found {
-			n, err := strconv.ParseInt(seconds, 10, 64)
-			return time.Unix(n, 0), err
-		}
-	}
-	return time.Time{}, errors.New("/proc/stat has no btime")
+	return time.Now().Add(-time.Duration(up.Nano())), nil
 }
 
 // cniPlugin is the name of Heddle's plug-in, and cniCredentials its file of credentials unless a

@@ -3,7 +3,10 @@ package cli
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -46,28 +49,53 @@ func TestHookCheck(t *testing.T) {
 	}
 	wantFinding(t, check, "")
 
-	boot := time.Now().Add(-2 * time.Hour).Unix()
-	put(t, filepath.Join(root, "proc/stat"), fmt.Sprintf("cpu 1 2\nbtime %d\n", boot), 0o444)
-	run := func(after time.Duration) {
-		put(t, filepath.Join(root, "proc/77/stat"), fmt.Sprintf("77 (libvirtd) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 20\n", int64(after.Seconds())*userTicks), 0o644)
+	if !strings.Contains(check.Fix, "ln -sf ") {
+		t.Errorf("%q does not replace a link that is wrong", check.Fix)
 	}
-	run(time.Hour)
-	wantFinding(t, check, "libvirtd has run since")
-	run(3 * time.Hour)
-	wantFinding(t, check, "")
-}
-
-// TestStarted reads the start of this process from the real files.
-func TestStarted(t *testing.T) {
-	t.Parallel()
-	name, err := os.ReadFile("/proc/self/comm")
+	link, err := os.Lstat(hook)
 	if err != nil {
 		t.Fatal(err)
 	}
-	boot, err1 := kernelFiles("/").bootTime()
-	began, err2 := kernelFiles("/").started(string(name[:len(name)-1]))
-	if err1 != nil || err2 != nil || began.Before(boot) || began.After(time.Now().Add(time.Second)) {
-		t.Errorf("began %s, %v; the machine %s, %v", began, err2, boot, err1)
+	boot, err := bootTime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(state string, began time.Time) {
+		put(t, filepath.Join(root, "proc/77/stat"), fmt.Sprintf("77 (libvirtd) %s 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 20\n", state, int64(began.Sub(boot).Seconds()*userTicks)), 0o644)
+	}
+	run("S", link.ModTime().Add(-time.Hour))
+	wantFinding(t, check, "libvirtd has run since")
+	run("S", link.ModTime().Add(-time.Second))
+	wantFinding(t, check, "libvirtd has run since")
+	run("Z", link.ModTime().Add(-time.Hour))
+	wantFinding(t, check, "")
+	run("S", link.ModTime()) // right after the hook was made
+	wantFinding(t, check, "")
+}
+
+// TestStarted reads the start of a process from the real files, to the ticks of the kernel.
+func TestStarted(t *testing.T) {
+	t.Parallel()
+	name := "heddle" + strconv.Itoa(os.Getpid()) // one that no other process has
+	program := filepath.Join(t.TempDir(), name)
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(sleep, program); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	child := exec.Command(program, "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	after := time.Now()
+	defer func() { _ = child.Wait() }()
+	defer func() { _ = child.Process.Kill() }()
+	began, err := kernelFiles("/").started(name)
+	if err != nil || began.Before(before.Add(-clockGrain)) || began.After(after.Add(clockGrain)) {
+		t.Errorf("began %s, %v; want it between %s and %s", began, err, before, after)
 	}
 }
 
