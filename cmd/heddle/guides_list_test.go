@@ -55,7 +55,8 @@ var guides = map[string]guide{
 		`{`: {file: "/etc/cni/net.d/blue.conflist"},
 		"mkdir -p /srv/web/bin /srv/web/www": {first: podmanHere, change: podmanChange,
 			then: "tc qdisc show | grep tbf; heddle port show web | grep ACTIVE"},
-		"heddle sg create empty":         {change: map[string]string{"podman run": "fails podman run --ulimit host", " || echo refused": ""}},
+		"heddle sg create empty": {change: map[string]string{"podman run": "podman run --ulimit host", "|| echo refused": "| tee -a answers || echo refused | tee -a answers"},
+			then: `[ "$(cat answers)" = $'refused\nhello' ]`},
 		"podman rm --force --time 0 web": {then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
 	}},
 	"lxd.md": {after: install, machines: []machineAt{{"cloud", 1}}, guests: true, blocks: map[string]blockStep{
