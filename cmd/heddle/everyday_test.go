@@ -155,7 +155,7 @@ func TestEverydayRefusals(t *testing.T) {
 	s.refuse(t, 2, "--route: \"10.0.0.1\": want RANGE=ADDRESS", "subnet create s --network "+second.ID+" --range 10.0.0.0/24 --route 10.0.0.1")
 	s.refuse(t, 2, "--port: \"http\": want a port, or FIRST-LAST", "sg rule add default --direction ingress --protocol tcp --port http")
 	s.refuse(t, 2, `required flag(s) "network" not set`, "port create p")
-	s.refuse(t, 2, "at least one of the flags in the group", "net set twin")
+	s.refuse(t, 2, "net set: want at least one of --name, --description", "net set twin")
 	s.refuse(t, 2, "heddle: net create: want NAME\n", "net create")
 	s.refuse(t, 2, `heddle: net list: want no arguments, got ["x"]`, "net list x")
 	refuse(t, s.ns, 2, "heddle net create: NAME is empty", "net", "create", "", "--data", s.data)

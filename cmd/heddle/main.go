@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -80,7 +81,34 @@ func execute(ctx context.Context, root *cobra.Command) error {
 		}
 		help(cmd, args)
 	})
-	return cmp.Or(root.ExecuteContext(ctx), unknown)
+	cmd, err := root.ExecuteContextC(ctx)
+	return cmp.Or(groupError(cmd, err), unknown)
+}
+
+// Errors of cobra about flags of which one has to be set, and of which only one can be.
+var (
+	oneRequired = regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`)
+	oneAllowed  = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
+)
+
+// groupError says an error of cobra about a group of flags as the command line spells them.
+func groupError(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	flags := func(names string) []string { return strings.Fields("--" + strings.ReplaceAll(names, " ", " --")) }
+	if m := oneRequired.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s: want at least one of %s", commandName(cmd), strings.Join(flags(m[1]), ", "))
+	}
+	if m := oneAllowed.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s: want only one of %s", commandName(cmd), strings.Join(flags(m[1]), ", "))
+	}
+	return err
+}
+
+// commandName returns the words of a command after heddle, which goes before every error.
+func commandName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
 // printError prints an error, which may quote names that tenants chose.
@@ -139,11 +167,10 @@ func nameArguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if len(args) > 0 {
 			got = fmt.Sprintf(", got %q", args)
 		}
-		name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") // which goes before every error
 		if _, usage, found := strings.Cut(cmd.Use, " "); found {
-			return fmt.Errorf("%s: want %s%s", name, usage, got)
+			return fmt.Errorf("%s: want %s%s", commandName(cmd), usage, got)
 		}
-		return fmt.Errorf("%s: want no arguments%s", name, got)
+		return fmt.Errorf("%s: want no arguments%s", commandName(cmd), got)
 	}
 }
 

@@ -238,7 +238,16 @@ func TestPlugRefuses(t *testing.T) {
 	s.refuse(t, "there is no process 2147483647", "vm", "--pid", "2147483647")
 	s.refuse(t, "is the host's own", "vm", "--netns", s.ctl.Name)
 	refuse(t, s.ctl, 1, "host h9 is not registered (there are: "+s.host.name+")", s.args("plug", "vm", "--tap", "--host", "h9")...)
-	refuse(t, s.ctl, 2, "at least one of the flags in the group [netns pid tap] is required", s.args("plug", "vm")...)
+	refuse(t, s.ctl, 2, "plug: want at least one of --netns, --pid, --tap", s.args("plug", "vm")...)
+	refuse(t, s.ctl, 2, "plug: want only one of --netns, --tap", s.args("plug", "vm", "--tap", "--netns", vm.Name)...)
+	refuse(t, s.ctl, 2, "plug: --pid 0: no process has this id", s.args("plug", "vm", "--pid", "0")...)
+	unplug := func(words, name string) {
+		t.Helper()
+		refuse(t, s.ctl, 1, words, s.args("unplug", name)...)
+	}
+	unplug("there is no port missing", "missing")
+	unplug("2 ports are called twin: give one's id: ", "twin")
+	unplug("port "+port.ID+" is not plugged on this host: `heddle port show "+port.ID+"`", "vm")
 	refuse(t, s.ctl, 2, "--interface names an interface in a namespace", s.args("plug", "vm", "--tap", "--interface", "x")...)
 
 	vm.MustIP(t, "link add eth0 type bridge")
@@ -253,7 +262,7 @@ func TestPlugRefuses(t *testing.T) {
 	if err := s.api.call(t.Context(), http.MethodPut, "/v2.0/ports/"+twins[0].ID, body, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.refuse(t, "is bound to host elsewhere", twins[0].ID, "--tap")
+	s.refuse(t, "is bound to host elsewhere, which is not registered: `heddle port set "+twins[0].ID, twins[0].ID, "--tap")
 	down := map[string]any{"port": map[string]any{"admin_state_up": false}}
 	if err := s.api.call(t.Context(), http.MethodPut, "/v2.0/ports/"+twins[1].ID, down, nil); err != nil {
 		t.Fatal(err)
@@ -313,8 +322,9 @@ func TestPlugRouted(t *testing.T) {
 	if err := first.Reach(t.Context(), "10.65.0.12"); err != nil {
 		t.Error(err)
 	}
-	succeed(t, s.ctl, s.args("unplug", "vm1")...)
-	succeed(t, s.ctl, s.args("unplug", "vm2")...)
+	has(t, succeed(t, s.ctl, s.args("unplug", "vm1")...), "port vm1 (", ") is unplugged")
+	succeed(t, s.ctl, "port", "set", "vm2", "--name", "another", "--data", s.data)
+	has(t, succeed(t, s.ctl, s.args("unplug", "another")...), "port another (", ") is unplugged")
 }
 
 // TestPlugTap: a persistent tap is made with the MTU of the network. Its port is DOWN until a

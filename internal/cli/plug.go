@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"heddle/internal/cloud"
 	"heddle/internal/command"
@@ -90,10 +91,10 @@ gives it what it lacks; to plug it elsewhere, unplug it first.`,
 	cmd.MarkFlagsOneRequired("netns", "pid", "tap")
 	registerCompletion(cmd, "netns", completeNamespaces)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if wrong := wrongPlace(f, at); wrong != "" {
+			return &command.Exit{Code: 2, Text: "plug: " + wrong}
+		}
 		if at.Tap {
-			if f.Changed("interface") {
-				return &command.Exit{Code: 2, Text: "--interface names an interface in a namespace; a tap is called as the port's binding says"}
-			}
 			at.Interface = ""
 		}
 		ctx := cmd.Context()
@@ -115,6 +116,19 @@ gives it what it lacks; to plug it elsewhere, unplug it first.`,
 		return printPlugged(cmd.OutOrStdout(), *format, r)
 	}
 	return cmd
+}
+
+// wrongPlace returns what is wrong with the flags that name a place, or "".
+func wrongPlace(f *pflag.FlagSet, at plug.Place) string {
+	switch {
+	case at.Tap && f.Changed("interface"):
+		return "--interface names an interface in a namespace; a tap is called as the port's binding says"
+	case f.Changed("pid") && at.PID <= 0:
+		return fmt.Sprintf("--pid %d: no process has this id", at.PID)
+	case !at.Tap && at.PID == 0 && at.Netns == "":
+		return "want --netns NAME, --pid N or --tap"
+	}
+	return ""
 }
 
 func completeNamespaces(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -182,7 +196,11 @@ func unplugCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		terminal.Fprintf(cmd.OutOrStdout(), "port %s is unplugged\n", id)
+		name := id
+		if args[0] != id {
+			name = fmt.Sprintf("%s (%s)", args[0], id)
+		}
+		terminal.Fprintf(cmd.OutOrStdout(), "port %s is unplugged\n", name)
 		return nil
 	}
 	return cmd

@@ -82,12 +82,20 @@ func (p *Plugger) readPort(ctx context.Context, id string) (*port, error) {
 
 // checkHost refuses a port that is bound to another host, and a host that does not exist.
 func (p *Plugger) checkHost(ctx context.Context, port *port) error {
-	if at := port.host(); at != "" && at != p.Host {
-		return fmt.Errorf("port %s is bound to host %s, and %s there: `heddle unplug %s` on that host, or `heddle port set %[4]s --host \"\"`",
-			port, terminal.Escape(at), port.Status, port.ID)
+	all, err := p.allAgents(ctx)
+	if err != nil {
+		return err
 	}
-	_, err := p.agents(ctx)
-	return err
+	free := fmt.Sprintf("`heddle port set %s --host \"\"`", port.ID)
+	switch at := port.host(); {
+	case at == "" || at == p.Host:
+		_, err := p.ownAgents(all)
+		return err
+	case !slices.ContainsFunc(all, func(a agent) bool { return a.Host == at }):
+		return fmt.Errorf("port %s is bound to host %s, which is not registered: %s", port, terminal.Escape(at), free)
+	default:
+		return fmt.Errorf("port %s is bound to host %s, and %s there: `heddle unplug %s` on that host, or %s", port, terminal.Escape(at), port.Status, port.ID, free)
+	}
 }
 
 // agent is a function of a host.
@@ -98,10 +106,22 @@ type agent struct {
 
 // agents returns the functions of this host, at least one.
 func (p *Plugger) agents(ctx context.Context) ([]agent, error) {
-	var all, own []agent
-	if err := p.API.List(ctx, cloud.Agent, url.Values{"fields": {"host", "alive"}}, &all); err != nil {
+	all, err := p.allAgents(ctx)
+	if err != nil {
 		return nil, err
 	}
+	return p.ownAgents(all)
+}
+
+// allAgents returns the functions of all hosts.
+func (p *Plugger) allAgents(ctx context.Context) (all []agent, err error) {
+	err = p.API.List(ctx, cloud.Agent, url.Values{"fields": {"host", "alive"}}, &all)
+	return all, err
+}
+
+// ownAgents returns the functions of this host, at least one.
+func (p *Plugger) ownAgents(all []agent) ([]agent, error) {
+	var own []agent
 	hosts := map[string]bool{}
 	for _, a := range all {
 		hosts[a.Host] = true

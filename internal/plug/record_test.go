@@ -23,22 +23,22 @@ func TestRecords(t *testing.T) {
 	if err != nil || r.Device != "tap1" || r.Before.Profile["key"] != "value" {
 		t.Errorf("read %+v, %v", r, err)
 	}
-	if _, err := p.findRecord("web"); err == nil || !strings.Contains(err.Error(), "id1, id2") {
+	if _, err := p.findPlugged(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), "id1, id2") {
 		t.Errorf("two ports of a name: %v, want both ids", err)
 	}
-	if id, err := p.findRecord("id2"); err != nil || id != "id2" {
+	if id, err := p.findPlugged(t.Context(), "id2"); err != nil || id != "id2" {
 		t.Errorf("by the id: %q, %v", id, err)
 	}
 	if err := p.forget(r); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := p.findRecord("web"); err != nil || id != "id2" {
+	if id, err := p.findPlugged(t.Context(), "web"); err != nil || id != "id2" {
 		t.Errorf("by the name of one port: %q, %v", id, err)
 	}
 	if err := os.WriteFile(p.file("id2"), []byte(`{"port_id`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.findRecord("web"); err == nil || !strings.Contains(err.Error(), p.file("id2")+" is no record of port id2") {
+	if _, err := p.findPlugged(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), p.file("id2")+" is no record of port id2") {
 		t.Errorf("a torn record: %v, want its file", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Unplug removes the interface of a port, by id or name, unbinds the port and removes what Plug
 // wrote. It can be repeated after a failure.
 func (p *Plugger) Unplug(ctx context.Context, idOrName string) (id string, err error) {
-	id, err = p.findRecord(idOrName)
+	id, err = p.findPlugged(ctx, idOrName)
 	if err != nil {
 		return "", err
 	}
@@ -27,17 +27,14 @@ func (p *Plugger) Unplug(ctx context.Context, idOrName string) (id string, err e
 		return "", err
 	}
 	if r == nil {
-		return "", notPlugged(idOrName)
+		return "", fmt.Errorf("port %s is not plugged on this host: `heddle port show %[1]s` says where it is bound", id)
 	}
 	return id, p.remove(ctx, r, binding{Profile: withoutInterface(r)})
 }
 
-func notPlugged(idOrName string) error {
-	return fmt.Errorf("port %s is not plugged on this host: `heddle port show %[1]s` says where it is bound", terminal.Escape(idOrName))
-}
-
-// findRecord returns the id of the plugged port with an id or name.
-func (p *Plugger) findRecord(idOrName string) (string, error) {
+// findPlugged returns the id of the plugged port with an id or name. A name that no record has is
+// looked up by the API: the port may have been called otherwise since, or be plugged elsewhere.
+func (p *Plugger) findPlugged(ctx context.Context, idOrName string) (string, error) {
 	all, err := p.loadAll()
 	if err != nil {
 		return "", err
@@ -53,7 +50,7 @@ func (p *Plugger) findRecord(idOrName string) (string, error) {
 	}
 	switch len(named) {
 	case 0:
-		return "", notPlugged(idOrName)
+		return p.API.Find(ctx, cloud.Port, idOrName)
 	case 1:
 		return named[0], nil
 	}
