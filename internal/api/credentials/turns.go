@@ -3,6 +3,7 @@ package credentials
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,7 +30,7 @@ func newTurns(atOnce int) *turns {
 }
 
 // enter waits for the client's turn; the caller must leave. It returns ErrBusy if too many wait and
-// no other client has more of them.
+// no other client has more of them, or if the turn does not come before the deadline of ctx.
 func (t *turns) enter(ctx context.Context, client netip.Prefix) error {
 	w, err := t.join(client)
 	if w == nil {
@@ -42,6 +43,9 @@ func (t *turns) enter(ctx context.Context, client netip.Prefix) error {
 	}
 	if !t.withdraw(client, w) && <-w.end == nil { // its turn came meanwhile
 		t.leave()
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ErrBusy
 	}
 	return ctx.Err()
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 // line queues requests at turns and records how they end.
@@ -120,6 +121,11 @@ func TestGivingUp(t *testing.T) {
 	l := busyLine(t)
 	if err := l.turns.enter(gone, network(here)); !errors.Is(err, context.Canceled) || l.turns.queued != 0 {
 		t.Errorf("%v; %d wait", err, l.turns.queued)
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	if err := l.turns.enter(late, network(here)); !errors.Is(err, ErrBusy) || l.turns.queued != 0 {
+		t.Errorf("after the deadline: %v; %d wait", err, l.turns.queued)
 	}
 	l.turns.leave()
 	for range 100 { // either case of the select
