@@ -142,7 +142,7 @@ func (s *site) waitGone(t *testing.T, h *host) {
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.serve(t)
+	server := s.serve(t)
 	h1, h2 := s.addHost(t, "h1", "192.0.2.11"), s.addHost(t, "h2", "192.0.2.12")
 
 	refuse(t, h1.ns, 2, "this host has not joined: run `heddle host token` on the server and give the file with its token with --join-file", h1.agent()...)
@@ -155,6 +155,8 @@ func TestJoin(t *testing.T) {
 	}
 	refuse(t, h2.ns, 1, "used, expired or unknown", h2.agent("--join", token)...)
 	refuse(t, h2.ns, 1, "is for host "+h1.name, h2.agent("--join", s.token(t, h1.name))...)
+	server.waitLog(t, `msg="join refused" part=hosts host=`+h2.name)
+	server.waitFor(t, "/metrics", http.StatusOK, `heddle_logins_refused_total{api="hosts",reason="bad token"} 2`)
 
 	limits(t, s, h1)
 	agent.kill()
