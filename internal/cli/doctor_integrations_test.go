@@ -86,7 +86,8 @@ func TestStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := time.Now()
-	child := exec.Command(program, "60")
+	child := exec.Command("sleep", "60")
+	child.Path = program
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
