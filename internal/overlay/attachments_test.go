@@ -1,9 +1,11 @@
 package overlay
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"heddle/internal/overlay/datapath"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -64,6 +66,57 @@ func TestInterfaceBeforeAndAfter(t *testing.T) {
 		h.logged(`"attached port" port=` + m.port.ID)
 	}
 	h.logged(`"detached port" port=` + second.port.ID)
+}
+
+// TestFlowsEndWithTheInterface: when the interface of a port goes, the flows to it and from it stop
+// at once. None is left for the agent to find in its rounds.
+func TestFlowsEndWithTheInterface(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	stays, goes := n.machine(h, g), n.machine(h, g)
+	goes.listen("tcp", 80)
+	c, err := stays.dial(goes.v4, 80, waitLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := stays.ping(goes.v4, 1); err != nil {
+		t.Fatal(err)
+	}
+	if flows := h.verifyFlows(t); len(flows) < 2 {
+		t.Fatalf("%d flows between the machines", len(flows))
+	}
+	h.ns.MustIP(t, "link del "+goes.port.InterfaceName)
+	l.wait("the port to be detached", func() bool { return h.agent.engine.net.portWithID(goes.port.ID) == nil })
+	h.verifyFlows(t)
+}
+
+// TestWrongFlowIsLogged: a flow that is other than it should be is removed, and logged in words.
+func TestWrongFlowIsLogged(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	a, b := n.machine(h, g), n.machine(h, g)
+	if err := a.ping(b.v4, 1); err != nil {
+		t.Fatal(err)
+	}
+	again := &upkeep{e: h.agent.engine, verifier: h.agent.engine.newTrial()}
+	if err := h.agent.dp.Dump(func(f datapath.FlowState) bool {
+		f.Out = datapath.Output{} // as if an invalidation had been missed
+		again.verify(f)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.logged(`"removed a flow that would be decided otherwise now" flow="` + fmt.Sprintf("%s → %s, %s → %s, ICMP type 8 code 0", a.port.MACAddress, b.port.MACAddress, a.v4, b.v4))
+	h.logged(`was=dropped port=` + a.port.ID)
 }
 
 // TestInterfacesThatNoWorkloadIsBehind: above all the underlay is never taken for one.

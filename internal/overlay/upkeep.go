@@ -12,6 +12,7 @@ import (
 	"heddle/internal/task"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
 )
 
@@ -301,7 +302,20 @@ func (u *upkeep) verify(f datapath.FlowState) {
 	}
 	u.e.remove([]datapath.Key{f.Key})
 	u.e.count.different.Add(1)
-	u.e.log.Warn("removed a flow that would be decided otherwise", "flow", f.Key, "out", f.Out)
+	attrs := []any{"flow", describeFlow(f.Key), "was", u.e.net.destination(f.Out)}
+	if p := u.e.net.port(f.Port); p != nil {
+		attrs = append(attrs, "port", p.id)
+	}
+	u.e.log.Warn("removed a flow that would be decided otherwise now", attrs...)
+}
+
+// describeFlow returns a flow's headers in the words of traces.
+func describeFlow(key datapath.Key) string {
+	var f packet.Frame
+	if err := packet.Decode(exampleFrame(nil, key), &f); err != nil {
+		return err.Error()
+	}
+	return simulate.Describe(&f)
 }
 
 // same simulates a frame of the flow and compares. With keep, an equal flow is remembered.

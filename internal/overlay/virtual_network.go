@@ -109,18 +109,38 @@ func (n *virtualNetwork) detached(id string) {
 		n.homes.detached(old.localnet)
 	}
 	slot := datapath.SlotOf(id)
+	n.dp.Bump(slot, datapath.SlotAll) // flows to the port have no destination here any more
 	if rest := slices.DeleteFunc(n.bySlot[slot], func(other string) bool { return other == id }); len(rest) > 0 {
 		n.bySlot[slot] = rest
 	} else {
 		delete(n.bySlot, slot)
 	}
 	n.answers.decideAgain(id)
+	for _, other := range n.bySlot[slot] {
+		n.answers.decideAgain(other)
+	}
 }
 
 func (n *virtualNetwork) port(number datapath.Port) *localPort {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.ports[number]
+}
+
+// destination names where a flow's frames go.
+func (n *virtualNetwork) destination(to datapath.Output) string {
+	switch {
+	case to.Drops():
+		return "dropped"
+	case to.Inside:
+		return "unpacked"
+	case to.Tunnel != 0:
+		return "to another host"
+	}
+	if p := n.port(to.Port); p != nil {
+		return "to port " + p.id
+	}
+	return "to a port that is gone"
 }
 
 // networksOf returns the networks of the ports by which flows came in, in order.

@@ -73,7 +73,7 @@ func TestRedirect(t *testing.T) {
 			continue
 		}
 		if got.TTL != sent.TTL || got.SrcIP != sent.SrcIP || got.DstIP != sent.DstIP || got.TpSrc != sent.TpSrc || got.TpDst != sent.TpDst {
-			t.Errorf("%s: came as %v TTL %d, sent as %v TTL %d", tt.name, describe(&got), got.TTL, describe(&sent), sent.TTL)
+			t.Errorf("%s: came as %v TTL %d, sent as %v TTL %d", tt.name, Describe(&got), got.TTL, Describe(&sent), sent.TTL)
 		}
 		if tt.to == "q-hc" && (got.Dst != topology.ContainerMAC(c.PortMAC) || got.Src != c.PortMAC) {
 			t.Errorf("%s: from %v to %v", tt.name, got.Src, got.Dst)

@@ -156,6 +156,6 @@ func (s *Simulator) reroute() *packet.Frame {
 func (s *Simulator) sendMetadata(port, to string) {
 	s.dec.Outputs = append(s.dec.Outputs, flow.Output{PortID: port, HostID: s.here.id})
 	if s.dec.explain {
-		s.dec.say(port, "out "+to+": "+describe(s.filters.now))
+		s.dec.say(port, "out "+to+": "+Describe(s.filters.now))
 	}
 }

@@ -122,7 +122,8 @@ func (d *record) accepted(device, direction string, v verb, c, by *chain, r *rul
 
 func (d *record) warn(text string) { d.Warnings = append(d.Warnings, text) }
 
-func describe(f *packet.Frame) string {
+// Describe returns a frame's headers as traces have them.
+func Describe(f *packet.Frame) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v → %v", f.Src, f.Dst)
 	if f.VLANs > 0 {

@@ -141,7 +141,7 @@ func (s *Simulator) walk() {
 			break
 		}
 		if s.dec.explain {
-			s.dec.say(p.id, "in: "+describe(&s.frame))
+			s.dec.say(p.id, "in: "+Describe(&s.frame))
 		}
 		s.explainLimits(p, false)
 		s.filters.reset(&s.frame, p)
@@ -373,7 +373,7 @@ func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) boo
 	}
 	if s.dec.explain {
 		if s.way.routed || s.way.wrap != (wrapping{}) {
-			text += ": " + describe(s.filters.now)
+			text += ": " + Describe(s.filters.now)
 		}
 		s.dec.say(p.id, "out "+text)
 	}

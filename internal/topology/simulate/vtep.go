@@ -193,7 +193,7 @@ func (s *Simulator) unwrap(g *port, vni uint32, offset int, inner []byte) {
 		s.tracker.device = n.id
 	}
 	if d.explain {
-		d.say(g.id, fmt.Sprintf("VXLAN: VNI %d, inside: %s", vni, describe(&s.carried)))
+		d.say(g.id, fmt.Sprintf("VXLAN: VNI %d, inside: %s", vni, Describe(&s.carried)))
 	}
 }
 
@@ -207,7 +207,7 @@ func (s *Simulator) comeInside(g *port) {
 		return
 	}
 	if s.dec.explain {
-		s.dec.say(g.id, "inside a VXLAN packet: "+describe(&s.frame))
+		s.dec.say(g.id, "inside a VXLAN packet: "+Describe(&s.frame))
 	}
 	s.filters.reset(&s.frame, g)
 	s.way.quote, s.tracker.device = s.frame.Quote, g.id
