@@ -90,6 +90,7 @@ func (e *engine) homeChanged(network string, mac packet.MAC) { e.net.homes.homeC
 // neighbourChanged is called while a change is applied to the world.
 func (e *engine) neighbourChanged(device string, ip netip.Addr) {
 	e.answers.neighbourChanged(device, ip)
+	e.net.homes.neighbourChanged(device, ip)
 	e.waiting.wake(func(w flow.Wait) bool { return w.Device == device && w.Neighbour == ip })
 }
 

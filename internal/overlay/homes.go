@@ -16,7 +16,8 @@ import (
 // homes keeps the MAC addresses that this host stands for on the LANs of physical networks
 // (decision 0016): the kernel takes in frames to them by the localnet port of their network. Where
 // an address comes to be at home here, its LAN is told by a RARP request; and again when another
-// machine there has spoken for it.
+// machine there has spoken for it. An IP address that gets a MAC address at home here is announced,
+// too: machines there may send to the one that had it before.
 type homes struct {
 	host string
 	net  *virtualNetwork
@@ -29,18 +30,26 @@ type homes struct {
 	log *slog.Logger
 
 	// The rest is guarded by the write lock of net.
-	changed  map[home]bool // whose home may be another since settle
-	networks map[string]*homeNetwork
-	due      []announcement
-	defended map[announcement]bool // in the last defendEvery; true: to be announced once more
-	defences []defence             // of defended, in order of time
-	work     task.Notice
+	changed   map[home]bool         // whose home may be another since settle
+	changedIP map[homeIP]bool       // that may have another MAC address since settleAddresses
+	owners    map[homeIP]packet.MAC // that have a home, here or elsewhere
+	networks  map[string]*homeNetwork
+	due       []announcement
+	repeats   map[announcement]int // in the last repeatEvery; how many more are to follow
+	repeated  []repetition         // of repeats, in order of time
+	work      task.Notice
 }
 
 // home is a MAC address of a network.
 type home struct {
 	network string
 	mac     packet.MAC
+}
+
+// homeIP is an IP address of a network.
+type homeIP struct {
+	network string
+	ip      netip.Addr
 }
 
 // announcement is an address at home here, to be announced on its LAN: a MAC address, or an IP
@@ -50,8 +59,8 @@ type announcement struct {
 	ip netip.Addr
 }
 
-// defence is an announcement after a conflict, made at a time.
-type defence struct {
+// repetition is an announcement that may be repeated, made at a time.
+type repetition struct {
 	announcement
 	at time.Time
 }
@@ -67,17 +76,27 @@ const (
 	// Announcements are sent so many in each interval.
 	announceEvery = 10 * time.Millisecond
 	announceBurst = 10
-	// defendEvery is the least time between two announcements of an address after conflicts.
-	defendEvery = time.Second
+	// repeatEvery is the least time between two announcements of an address, after conflicts and
+	// when it is new here. A new one is announced newRepeats more times: machines may miss the
+	// first, or ignore it as too soon after another (locktime of Linux).
+	repeatEvery = time.Second
+	newRepeats  = 2
 )
 
 func newHomes(host string, net *virtualNetwork, dp *datapath.Datapath, log *slog.Logger) *homes {
-	return &homes{host: host, net: net, dp: dp, log: log, changed: map[home]bool{}, networks: map[string]*homeNetwork{},
-		defended: map[announcement]bool{}, work: task.NewNotice()}
+	return &homes{host: host, net: net, dp: dp, log: log, changed: map[home]bool{}, changedIP: map[homeIP]bool{},
+		owners: map[homeIP]packet.MAC{}, networks: map[string]*homeNetwork{}, repeats: map[announcement]int{}, work: task.NewNotice()}
 }
 
 // homeChanged is called while a change is applied to the world.
 func (h *homes) homeChanged(network string, mac packet.MAC) { h.changed[home{network, mac}] = true }
+
+// neighbourChanged is called while a change is applied to the world.
+func (h *homes) neighbourChanged(network string, ip netip.Addr) {
+	if h.net.world.OnLAN(network) {
+		h.changedIP[homeIP{network, ip}] = true
+	}
+}
 
 // settle has the kernel follow the changes applied to the world.
 func (h *homes) settle() {
@@ -86,6 +105,30 @@ func (h *homes) settle() {
 		h.move(x, ok && at == h.host)
 	}
 	clear(h.changed)
+}
+
+// settleAddresses has addresses announced that have another MAC address than before, which is at
+// home here. It follows on all changes of a snapshot, since an address may come before the home.
+func (h *homes) settleAddresses() {
+	for x := range h.changedIP {
+		mac, _ := h.net.world.SeededNeighbour(x.network, x.ip)
+		_, ok := h.net.world.Home(x.network, mac)
+		switch {
+		case !ok:
+			delete(h.owners, x)
+		case h.owners[x] != mac:
+			h.owners[x] = mac
+			h.announceNew(x, mac)
+		}
+	}
+	clear(h.changedIP)
+}
+
+// announceNew has an address announced whose MAC address is at home here.
+func (h *homes) announceNew(x homeIP, mac packet.MAC) {
+	if n := h.networks[x.network]; n != nil && n.port != 0 && n.macs[mac] {
+		h.repeat(announcement{home{x.network, mac}, x.ip}, newRepeats)
+	}
 }
 
 // move notes whether an address is at home here.
@@ -128,7 +171,7 @@ func (h *homes) enter(n *homeNetwork, x home) {
 }
 
 // defend has addresses announced for which another machine on their LAN speaks: at once, and for
-// conflicts within defendEvery of that once more when it is over.
+// conflicts within repeatEvery of that once more when it is over.
 func (h *homes) defend(conflicts []flow.Conflict) {
 	if len(conflicts) == 0 {
 		return
@@ -136,36 +179,41 @@ func (h *homes) defend(conflicts []flow.Conflict) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	for _, c := range conflicts {
-		a := announcement{home{c.NetworkID, c.MAC}, c.IP}
-		if _, isRecent := h.defended[a]; isRecent {
-			h.defended[a] = true
-			continue
-		}
-		h.defended[a] = false
-		h.due = append(h.due, a)
-		h.work.Give()
+		h.repeat(announcement{home{c.NetworkID, c.MAC}, c.IP}, 0)
 	}
 }
 
-// expireDefences has those addresses announced again for which there were conflicts since they were
-// announced defendEvery ago. It returns when to look again, zero for never.
-func (h *homes) expireDefences(now time.Time) (next time.Time) {
+// repeat has an address announced and as many more times, repeatEvery apart, or if that was done
+// within repeatEvery, at least once more when it is over.
+func (h *homes) repeat(a announcement, more int) {
+	if left, isRecent := h.repeats[a]; isRecent {
+		h.repeats[a] = max(left, more, 1)
+		return
+	}
+	h.repeats[a] = more
+	h.due = append(h.due, a)
+	h.work.Give()
+}
+
+// repeatDue has those addresses announced again that are to be and were repeatEvery ago. It returns
+// when to look again, zero for never.
+func (h *homes) repeatDue(now time.Time) (next time.Time) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	for len(h.defences) > 0 {
-		d := h.defences[0]
-		if over := d.at.Add(defendEvery); now.Before(over) {
+	for len(h.repeated) > 0 {
+		r := h.repeated[0]
+		if over := r.at.Add(repeatEvery); now.Before(over) {
 			return over
 		}
-		h.defences = h.defences[1:]
-		if h.defended[d.announcement] {
-			h.defended[d.announcement] = false
-			h.due = append(h.due, d.announcement)
+		h.repeated = h.repeated[1:]
+		if h.repeats[r.announcement] > 0 {
+			h.repeats[r.announcement]--
+			h.due = append(h.due, r.announcement)
 		} else {
-			delete(h.defended, d.announcement)
+			delete(h.repeats, r.announcement)
 		}
 	}
-	h.defences = nil
+	h.repeated = nil
 	return time.Time{}
 }
 
@@ -193,6 +241,11 @@ func (h *homes) attached(network string, port datapath.Port) {
 	for mac := range n.macs {
 		if !slices.Contains(found, mac) {
 			h.enter(n, home{network, mac})
+		}
+	}
+	for _, ip := range h.net.world.NeighbourAddrs(network) {
+		if mac, ok := h.net.world.SeededNeighbour(network, ip); ok && !slices.Contains(found, mac) {
+			h.announceNew(homeIP{network, ip}, mac)
 		}
 	}
 }
@@ -225,12 +278,12 @@ func (h *homes) Run(ctx context.Context) error {
 		case <-h.work:
 		case <-alarm.C:
 		}
-		next := h.expireDefences(time.Now())
+		next := h.repeatDue(time.Now())
 		for h.announce(announceBurst, time.Now()) && ctx.Err() == nil {
 			task.Pause(ctx, announceEvery)
 		}
 		if next.IsZero() {
-			next = h.expireDefences(time.Now())
+			next = h.repeatDue(time.Now())
 		}
 		alarm.Set(next)
 	}
@@ -252,8 +305,8 @@ func (h *homes) announce(n int, now time.Time) (more bool) {
 				all = append(all, packed{a, at.port, frame})
 			}
 		}
-		if _, ok := h.defended[a]; ok {
-			h.defences = append(h.defences, defence{a, now})
+		if _, ok := h.repeats[a]; ok {
+			h.repeated = append(h.repeated, repetition{a, now})
 		}
 	}
 	if h.due = h.due[n:]; len(h.due) == 0 {

@@ -43,8 +43,8 @@ func (p *lanPort) Send(_ datapath.Output, frame []byte, _ datapath.Offload) erro
 func TestHomes(t *testing.T) {
 	t.Parallel()
 	p := &lanPort{}
-	h := &homes{net: &virtualNetwork{}, dp: p, log: slog.New(slog.DiscardHandler), changed: map[home]bool{},
-		networks: map[string]*homeNetwork{}, defended: map[announcement]bool{}, work: task.NewNotice()}
+	h := &homes{net: &virtualNetwork{world: simulate.NewWorld(simulate.Options{})}, dp: p, log: slog.New(slog.DiscardHandler), changed: map[home]bool{},
+		networks: map[string]*homeNetwork{}, repeats: map[announcement]int{}, work: task.NewNotice()}
 	mac := func(i int) packet.MAC { return packet.MAC{2, 0, 0, 0, 0, byte(i)} }
 	p.macs = []packet.MAC{mac(0), mac(99)} // of an earlier agent; the last has gone since
 	for i := range 25 {
@@ -94,7 +94,7 @@ func TestDefences(t *testing.T) {
 	t.Parallel()
 	p := &lanPort{}
 	h := &homes{net: &virtualNetwork{world: simulate.NewWorld(simulate.Options{})}, dp: p, log: slog.New(slog.DiscardHandler), changed: map[home]bool{},
-		networks: map[string]*homeNetwork{}, defended: map[announcement]bool{}, work: task.NewNotice()}
+		networks: map[string]*homeNetwork{}, repeats: map[announcement]int{}, work: task.NewNotice()}
 	mac := packet.MAC{2, 0, 0, 0, 0, 1}
 	h.attached("n", 7)
 	h.move(home{"n", mac}, true)
@@ -102,7 +102,7 @@ func TestDefences(t *testing.T) {
 	conflict := []flow.Conflict{{NetworkID: "n", MAC: mac}}
 	pass := func(after time.Duration, want int) {
 		t.Helper()
-		h.expireDefences(start.Add(after))
+		h.repeatDue(start.Add(after))
 		h.announce(announceBurst, start.Add(after))
 		if len(p.sent) != want {
 			t.Errorf("after %v: %d announcements, want %d", after, len(p.sent), want)
@@ -114,13 +114,13 @@ func TestDefences(t *testing.T) {
 	for range 100 {
 		h.defend(conflict)
 	}
-	pass(defendEvery-1, 2)
-	pass(defendEvery, 3)
-	pass(2*defendEvery, 3)
-	if len(h.defended)+len(h.defences) > 0 {
-		t.Errorf("left: %v, %v", h.defended, h.defences)
+	pass(repeatEvery-1, 2)
+	pass(repeatEvery, 3)
+	pass(2*repeatEvery, 3)
+	if len(h.repeats)+len(h.repeated) > 0 {
+		t.Errorf("left: %v, %v", h.repeats, h.repeated)
 	}
 	h.defend(conflict)
 	h.defend([]flow.Conflict{{NetworkID: "n", MAC: packet.MAC{2, 0, 0, 0, 0, 2}}, {NetworkID: "n", MAC: mac, IP: netip.MustParseAddr("192.0.2.1")}})
-	pass(3*defendEvery, 4) // of what is not at home here, or has no such address, nothing is announced
+	pass(3*repeatEvery, 4) // of what is not at home here, or has no such address, nothing is announced
 }

@@ -721,6 +721,60 @@ func TestLANAttacked(t *testing.T) {
 	}
 }
 
+// TestLANAddressMoves gives a floating IP to a machine behind another router, and the address of a
+// router's gateway to another gateway: machines on the LAN are told, and go on with the new MAC
+// address at once.
+func TestLANAddressMoves(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 2, 2)
+	first := l.routed()
+	l.physical(first.external, 0)
+	l.start()
+	second := l.routedTo(first.external, "green", "192.0.2.6")
+	a, b := first.machine(l.hosts[0]), second.machine(l.hosts[1])
+	fromA, fromB := a.serve(80), b.serve(80)
+	id := uuid.NewString()
+	floating := first.floatAs(id, a, "192.0.2.20")
+	l.outside.connect(floating, fromA, l.outside.v4)
+	for _, r := range []*routed{first, second} {
+		l.home(first.external, r.gateway.Port.MACAddress)
+	}
+	receiver, err := l.outside.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.Close()
+	hears := func(ip netip.Addr, mac packet.MAC) {
+		t.Helper()
+		for i := range 1 + newRepeats {
+			if _, err := receiver.Until(packet.ARPRequestFor(ip, mac, ip), nil); err != nil {
+				l.logs()
+				t.Fatalf("announcement %d of %s: %v", i, ip, err)
+			}
+		}
+		out, err := l.outside.Output(t.Context(), "ip", "neigh", "show", ip.String())
+		if err != nil || !strings.Contains(out, mac.String()) {
+			t.Errorf("the outside has %s at %s (%v), want %s", ip, out, err, mac)
+		}
+	}
+	second.floatAs(id, b, "192.0.2.20")
+	hears(floating, second.gateway.Port.MACAddress)
+	l.outside.connect(floating, fromB, l.outside.v4)
+
+	if err := l.outside.ping(first.gatewayIP, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"router-gateway", "router", "port"} {
+		id := first.gateway.Port.ID
+		if kind == "router" {
+			id = first.router.ID
+		}
+		l.put(topology.Owner{Kind: kind, ID: id}, nil)
+	}
+	third := l.routedTo(first.external, "red", first.gatewayIP.String())
+	hears(third.gatewayIP, third.gateway.Port.MACAddress)
+}
+
 // TestUplink leads a router out by a port of its own on an interface of one host: the outside finds
 // it by ARP, and machines on every host reach the outside and are reached.
 func TestUplink(t *testing.T) {

@@ -67,7 +67,13 @@ func (r *routed) link(n *network, ip, owner string) translate.RouterLink {
 // float gives a machine a floating IP.
 func (r *routed) float(m *machine, ip string) netip.Addr {
 	r.lab.t.Helper()
-	f := &neutron.FloatingIP{Standard: neutron.Standard{ID: uuid.NewString()}, FloatingNetworkID: r.external.net.ID, FloatingIPAddress: netip.MustParseAddr(ip),
+	return r.floatAs(uuid.NewString(), m, ip)
+}
+
+// floatAs gives a machine a floating IP that another one may have had.
+func (r *routed) floatAs(id string, m *machine, ip string) netip.Addr {
+	r.lab.t.Helper()
+	f := &neutron.FloatingIP{Standard: neutron.Standard{ID: id}, FloatingNetworkID: r.external.net.ID, FloatingIPAddress: netip.MustParseAddr(ip),
 		PortID: m.port.ID, FixedIPAddress: m.v4, RouterID: r.router.ID, ServedBy: r.gateway.Port.ID}
 	b := translate.FloatingIP(f, &r.router, r.gateway)
 	r.lab.put(topology.Owner{Kind: "floating-ip", ID: f.ID}, &b)

@@ -71,6 +71,7 @@ func (f *feed) changed(u snapshot.Update) {
 	if !first {
 		f.judgeLearned(x.rebound, u.Next)
 	}
+	net.homes.settleAddresses()
 	net.adopting = false
 	net.mu.Unlock()
 	f.engine.unlearn(moved)

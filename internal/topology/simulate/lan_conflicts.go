@@ -58,3 +58,19 @@ func (n *network) seeded(ip netip.Addr) (packet.MAC, bool) {
 	}
 	return packet.MAC{}, false
 }
+
+// OnLAN reports whether a network is on the LAN of a physical network.
+func (w *World) OnLAN(networkID string) bool {
+	n := w.networks[networkID]
+	return n != nil && n.lan != nil
+}
+
+// SeededNeighbour returns the MAC address of ip on a network if that is a router's, a port's or a
+// floating IP's.
+func (w *World) SeededNeighbour(networkID string, ip netip.Addr) (packet.MAC, bool) {
+	n := w.networks[networkID]
+	if n == nil {
+		return packet.MAC{}, false
+	}
+	return n.seeded(ip)
+}
