@@ -91,13 +91,13 @@ func statusCommand() *cobra.Command {
 		Short: "Show what is wrong with servers, store, hosts and ports, and how they are",
 		Long: "Shows what is wrong and what to do about it, then servers, the store, hosts, ports and certificates. Agents are asked\n" +
 			"for their clocks, tunnels and tables. Ends with 1 if something is wrong; with --wait, if it still is after that time.\n" +
-			"With --host, shows all tunnels of one host instead, and what its ports have sent in each network.",
+			"With --host, shows all tunnels of one host instead, what its ports have sent in each network, and which of them have the most flows and upcalls: who floods it.",
 		Args: cobra.NoArgs,
 	}
 	cloud := cloudFlags(cmd)
 	format := command.OutputFlag(cmd)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "`time` to wait for until nothing is wrong, such as 2m")
-	cmd.Flags().StringVar(&host, "host", "", "show tunnels and networks of the host with this `name` or id")
+	cmd.Flags().StringVar(&host, "host", "", "show tunnels, networks and busy ports of the host with this `name` or id")
 	cmd.MarkFlagsMutuallyExclusive("host", "wait")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if host != "" {

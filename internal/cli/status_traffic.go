@@ -16,7 +16,7 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// showTraffic prints the tunnels and networks of a host.
+// showTraffic prints the tunnels, networks and busy ports of a host.
 func showTraffic(cmd *cobra.Command, cloud *cloud.Config, host, format string) error {
 	var v operator.Traffic
 	if err := callOperator(cmd, cloud, http.MethodGet, "/v1/traffic?host="+url.QueryEscape(host), nil, &v); err != nil {
@@ -38,6 +38,10 @@ func printTraffic(w io.Writer, v operator.Traffic) error {
 	terminal.Fprintf(table, "\nNETWORK\tID\tPACKETS SENT\tBYTES SENT\n")
 	for _, n := range v.Networks {
 		terminal.Fprintf(table, "%s\t%s\t%d\t%d\n", n.Name, n.ID, n.Packets, n.Bytes)
+	}
+	terminal.Fprintf(table, "\nBUSY PORT\tID\tFLOWS\tUPCALLS A SECOND\n")
+	for _, p := range v.Ports {
+		terminal.Fprintf(table, "%s\t%s\t%d\t%d\n", p.Name, p.ID, p.Flows, p.Upcalls)
 	}
 	return table.Flush()
 }

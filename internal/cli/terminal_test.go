@@ -72,8 +72,9 @@ func TestHostileNames(t *testing.T) {
 		"status --host": {func(w io.Writer) error {
 			return printTraffic(w, operator.Traffic{
 				Tunnels:  []flow.TunnelReport{{Name: hostile, Address: netip.MustParseAddr("fe80::1").WithZone(hostile), In: flow.TunnelDirection{State: hostile}}},
-				Networks: []operator.NetworkTraffic{{Name: hostile, NetworkReport: flow.NetworkReport{ID: hostile}}}})
-		}, 5},
+				Networks: []operator.NetworkTraffic{{Name: hostile, NetworkReport: flow.NetworkReport{ID: hostile}}},
+				Ports:    []operator.PortTraffic{{Name: hostile, PortReport: flow.PortReport{ID: hostile}}}})
+		}, 8},
 		"restore --trial": {func(w io.Writer) error {
 			printTables(w, backend.Verified{Tables: []backend.Table{{Prefix: hostile}}})
 			return nil

@@ -52,6 +52,7 @@ type engine struct {
 type observers struct {
 	copied     *portLimit // packets that the agent copies for mirrors
 	meters     *metering
+	upcalls    *upcallCounts          // of each port
 	sent       tally[datapath.Tunnel] // to other hosts
 	carried    tally[string]          // from the ports here of each network, by its id
 	hellos     *hellos
@@ -69,6 +70,7 @@ func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underla
 	e := &engine{host: keys.host, dp: dp, kept: state, keys: keys, under: under, reports: reports, log: log,
 		clock: monotonic(), seed: rand.Uint64(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newPortLimit(errorsAtOnce, errorEvery)}
 	e.adverts = newAdvertiser(e)
+	e.upcalls = newUpcallCounts(e.clock())
 	e.rates = newRateLimits(dp, e.clock, log)
 	e.meters, e.copied = newMetering(dp), newPortLimit(copiesAtOnce, copyEvery)
 	dp.OnEvict(e.meters.evicted)

@@ -44,6 +44,7 @@ func (h *handler) handle(u *datapath.Upcall) {
 		h.count.drop(dropNoPort)
 		return
 	}
+	h.upcalls.add(u.Port)
 	switch u.Reason {
 	case datapath.Malformed:
 		h.count.drop(dropMalformed)

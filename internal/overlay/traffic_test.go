@@ -437,3 +437,50 @@ func (m *machine) scan(to netip.Addr, count int) {
 		}
 	}
 }
+
+// TestBusyPorts: who scans is named first among the ports of a host.
+func TestBusyPorts(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	h := l.hosts[0]
+	e := h.agent.engine
+	quiet, scanner := n.machine(h, g), n.machine(h, g)
+	if err := quiet.ping(scanner.v4, 1); err != nil {
+		t.Fatal(err)
+	}
+	e.upcalls.turn(e.clock())
+	scanner.scan(quiet.v4, 200)
+	var busy []flow.PortReport
+	l.wait("the flows of the scan", func() bool {
+		busy = e.busyPorts()
+		return len(busy) > 0 && busy[0].Flows >= 200
+	})
+	e.upcalls.turn(e.clock())
+	if busy = e.busyPorts(); len(busy) != 2 || busy[0].ID != scanner.port.ID || busy[0].Upcalls < busy[1].Upcalls || busy[1].ID != quiet.port.ID {
+		t.Errorf("busy ports: %+v, want %s first, then %s", busy, scanner.port.ID, quiet.port.ID)
+	}
+}
+
+// TestUpcallCounts: what is reported is the rate of the last whole round.
+func TestUpcallCounts(t *testing.T) {
+	t.Parallel()
+	c := newUpcallCounts(0)
+	for range 50 {
+		c.add(1)
+	}
+	if got := c.perSecond(); len(got) != 0 {
+		t.Errorf("in the first round: %v", got)
+	}
+	c.turn(10 * time.Second)
+	c.add(2)
+	if got := c.perSecond(); len(got) != 1 || got[1] != 5 {
+		t.Errorf("after 50 in 10 s: %v", got)
+	}
+	c.turn(11 * time.Second)
+	if got := c.perSecond(); len(got) != 1 || got[2] != 1 {
+		t.Errorf("after 1 in 1 s: %v", got)
+	}
+}

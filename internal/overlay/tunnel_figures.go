@@ -121,7 +121,7 @@ const networksReported = 1000
 
 // trafficReport returns all tunnels, and the networks whose ports here have sent most.
 func (a *Agent) trafficReport(tunnels []tunnelReport) *flow.TrafficReport {
-	t := &flow.TrafficReport{Tunnels: []flow.TunnelReport{}, Networks: []flow.NetworkReport{}}
+	t := &flow.TrafficReport{Tunnels: []flow.TunnelReport{}, Networks: []flow.NetworkReport{}, Ports: a.engine.busyPorts()}
 	for i := range tunnels {
 		t.Tunnels = append(t.Tunnels, tunnels[i].TunnelReport)
 	}

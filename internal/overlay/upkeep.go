@@ -186,6 +186,7 @@ func (u *upkeep) round() {
 	e.carried.keep(e.net.networks())
 	u.vips = e.reportVips(u.vips)
 	u.ended = e.clock()
+	e.upcalls.turn(u.ended)
 }
 
 // pick keeps a sample in which each of the n flows seen so far is with the same chance.

@@ -144,7 +144,7 @@ func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, ar
 	}
 	for _, t := range h.Tables {
 		if t.Max > 0 && t.Used*100 >= t.Max*tableFull {
-			add("find who opens so many; for flows, raise --max-flows of the agent", "host %s: its table of %s is %d%% full", h.Name, t.Name, t.Used*100/t.Max)
+			add("find the ports that open so many: heddle status --host "+h.ID+"; for flows, raise --max-flows of the agent", "host %s: its table of %s is %d%% full", h.Name, t.Name, t.Used*100/t.Max)
 		}
 	}
 	if end := h.CertificateEnd; !end.IsZero() && end.Sub(now) < hostRenewal {

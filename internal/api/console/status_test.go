@@ -185,7 +185,8 @@ func TestTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answerReports(t, &flow.HostReport{Traffic: &flow.TrafficReport{Tunnels: []flow.TunnelReport{{Name: "h2"}},
-		Networks: []flow.NetworkReport{{ID: p.NetworkID, Usage: flow.Usage{Packets: 2, Bytes: 200}}, {ID: "gone"}}}})
+		Networks: []flow.NetworkReport{{ID: p.NetworkID, Usage: flow.Usage{Packets: 2, Bytes: 200}}, {ID: "gone"}},
+		Ports:    []flow.PortReport{{ID: boundPort, Flows: 900, Upcalls: 70}, {ID: "localnet", LANOf: p.NetworkID, Flows: 1}, {ID: "gone"}}}})
 	code, text := w.get(t, "admin", "/v1/traffic?host="+host)
 	var v operator.Traffic
 	if err := json.Unmarshal([]byte(text), &v); err != nil || code != http.StatusOK {
@@ -193,6 +194,9 @@ func TestTraffic(t *testing.T) {
 	}
 	if v.Host != "h1" || len(v.Tunnels) != 1 || len(v.Networks) != 2 || v.Networks[0].Name != network.Name || v.Networks[0].Bytes != 200 || v.Networks[1].Name != "" {
 		t.Errorf("got %+v", v)
+	}
+	if len(v.Ports) != 3 || v.Ports[0].Name != portName(p) || v.Ports[0].Flows != 900 || v.Ports[0].Upcalls != 70 || v.Ports[1].Name != "LAN of "+network.Name || v.Ports[2].Name != "" {
+		t.Errorf("busy ports: %+v", v.Ports)
 	}
 	if code, _ := w.get(t, "member", "/v1/traffic?host=h1"); code != http.StatusForbidden {
 		t.Errorf("a member is answered %d", code)

@@ -30,13 +30,22 @@ func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
 	if answer == nil || answer.Report == nil || answer.Report.Traffic == nil {
 		return api.Errorf(http.StatusGatewayTimeout, "the agent of host %s does not report: look at its log; agents of earlier versions have no such report", h.Name)
 	}
-	v := operator.Traffic{Host: h.Name, Tunnels: answer.Report.Traffic.Tunnels, Networks: []operator.NetworkTraffic{}}
+	v := operator.Traffic{Host: h.Name, Tunnels: answer.Report.Traffic.Tunnels, Networks: []operator.NetworkTraffic{}, Ports: []operator.PortTraffic{}}
 	for _, n := range answer.Report.Traffic.Networks {
 		one := operator.NetworkTraffic{NetworkReport: n}
 		if network, ok := schema.Networks.Peek(snap, n.ID); ok {
 			one.Name = network.Name
 		}
 		v.Networks = append(v.Networks, one)
+	}
+	for _, p := range answer.Report.Traffic.Ports {
+		one := operator.PortTraffic{PortReport: p}
+		if port, ok := schema.Ports.Peek(snap, p.ID); ok {
+			one.Name = portName(port)
+		} else if network, ok := schema.Networks.Peek(snap, p.LANOf); ok {
+			one.Name = "LAN of " + network.Name
+		}
+		v.Ports = append(v.Ports, one)
 	}
 	api.WriteJSON(w, http.StatusOK, v)
 	return nil

@@ -53,11 +53,19 @@ type BGPPeer struct {
 	LastError  string     `json:"last_error,omitempty"`
 }
 
-// Traffic holds the tunnels of a host, and what its ports have sent in each network.
+// Traffic holds the tunnels of a host, what its ports have sent in each network, and which of them
+// keep it busy.
 type Traffic struct {
 	Host     string              `json:"host"` // its name
 	Tunnels  []flow.TunnelReport `json:"tunnels"`
 	Networks []NetworkTraffic    `json:"networks"` // the busiest first
+	Ports    []PortTraffic       `json:"ports"`
+}
+
+// PortTraffic counts what a port makes its host do.
+type PortTraffic struct {
+	Name string `json:"name"`
+	flow.PortReport
 }
 
 // NetworkTraffic counts what a host's ports have sent in a network.

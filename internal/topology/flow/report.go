@@ -31,10 +31,22 @@ type TableFill struct {
 	Max  int    `json:"max"`
 }
 
-// TrafficReport holds the tunnels of a host, and what its ports have sent in each network.
+// TrafficReport holds the tunnels of a host, what its ports have sent in each network, and which of
+// them keep it busy.
 type TrafficReport struct {
 	Tunnels  []TunnelReport  `json:"tunnels"`
 	Networks []NetworkReport `json:"networks"`
+	// Ports lists the ports with the most upcalls, then others with the most flows. Agents of
+	// earlier versions report none.
+	Ports []PortReport `json:"ports,omitempty"`
+}
+
+// PortReport counts what a port makes its host do.
+type PortReport struct {
+	ID      string `json:"id"`
+	LANOf   string `json:"lanOf,omitempty"` // the network by whose LAN frames come in here
+	Flows   int    `json:"flows"`           // in the kernel, of frames that came in by the port
+	Upcalls int    `json:"upcalls"`         // frames a second that the agent decided
 }
 
 // TunnelReport is the state of the tunnel to another host.
