@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -375,6 +376,7 @@ func (s *guestSite) followHook(t *testing.T) {
 		"a path as a name":     {h1, domain(p, p.mac, "<target dev='../x'/>"), "its interface is called ../x on the host, which no interface can be: write <target dev='" + p.tap() + "'/>"},
 		"an unknown host":      {"elsewhere", xml, "no host has joined as elsewhere: start `heddle agent` on it, or name its agent with --host"},
 		"half of the XML":      {h1, xml[:40], "the domain's XML: XML syntax error"},
+		"a name for an id":     {h1, strings.ReplaceAll(xml, p.ID, "web2"), "port web2: this is no port's id: write <heddle:port id='ID'/>"},
 		"a port that has gone": {h1, strings.ReplaceAll(xml, p.ID, "00000000-0000-0000-0000-000000000000"), "could not be found"},
 	} {
 		if text, code := s.hook(t, c.host, "prepare", c.xml); code != 1 || !strings.Contains(text, c.words) {
@@ -385,6 +387,12 @@ func (s *guestSite) followHook(t *testing.T) {
 	writeFile(t, away[1], "clouds: {heddle: {auth: {auth_url: 'http://127.0.0.1:1/v3', username: a, password: b, project_name: c, user_domain_name: d, project_domain_name: d}}}")
 	if text, code := s.hook(t, h1, "prepare", xml, away...); code != 1 || !strings.Contains(text, "ports of domain vm: cannot reach the server's API: log in at http://127.0.0.1:1/v3") {
 		t.Errorf("without the API: exit code %d: %s", code, text)
+	}
+	if err := os.Chmod(away[1], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if text, code := s.hook(t, h1, "prepare", xml, away...); code != 1 || !strings.Contains(text, "`chmod 600 "+away[1]+"`") {
+		t.Errorf("with credentials that all can read: exit code %d: %s", code, text)
 	}
 	if text, code := s.hook(t, h1, "prepare", "<domain><name>other</name></domain>", away...); code != 0 || text != "" {
 		t.Errorf("a domain without a port: exit code %d: %s", code, text)

@@ -48,6 +48,11 @@ If a port cannot be bound, the machine does not start, and libvirt reports the e
 		if _, err := os.Stat(c.File); errors.Is(err, os.ErrNotExist) && !f.Changed("clouds") {
 			c.File = ""
 		}
+		if c.File != "" {
+			if err := cloud.CheckCredentials(c.File); err != nil {
+				return fmt.Errorf("ports of domain %s: %w", domain.Name, err)
+			}
+		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), hookTimeout)
 		defer cancel()
 		hook, err := newHook(ctx, c, host, state)

@@ -1,8 +1,6 @@
 package cni
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -43,27 +41,6 @@ func TestReadConfig(t *testing.T) {
 		if _, err := readConfig([]byte(bad.text), bad.args); err == nil || err.Code != bad.code || !strings.Contains(err.Msg, bad.words) {
 			t.Errorf("%s with %q: %v, want the code %d and %q", bad.text, bad.args, err, bad.code, bad.words)
 		}
-	}
-}
-
-// TestCheckCredentials: only a file that its owner alone can read will do.
-func TestCheckCredentials(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "clouds.yaml")
-	if err := checkCredentials(file); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("without a file: %v", err)
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkCredentials(file); err != nil {
-		t.Error(err)
-	}
-	if err := os.Chmod(file, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkCredentials(file); err == nil || !strings.Contains(err.Error(), "chmod 600 "+file) {
-		t.Errorf("mode 0640: %v, want the remedy", err)
 	}
 }
 

@@ -83,7 +83,7 @@ func (c *config) place(args *skel.CmdArgs) plug.Place {
 
 // open logs in. The caller closes the plugger's Net.
 func (c *config) open(ctx context.Context) (*plug.Plugger, error) {
-	if err := checkCredentials(c.Credentials); err != nil {
+	if err := cloud.CheckCredentials(c.Credentials); err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
 	host := c.Host

@@ -104,6 +104,9 @@ func (h *Hook) port(ctx context.Context, id string) (*port, error) {
 // prepare binds a port to this host, where its machine is about to run. If it is bound to another
 // host, whose machine may be about to migrate here, the binding is inactive until the machine runs.
 func (h *Hook) prepare(ctx context.Context, d *Domain, id string) error {
+	if !cloud.IsID(id) { // tenants choose names
+		return errors.New("this is no port's id: write <heddle:port id='ID'/>, with the id that `heddle port show` prints")
+	}
 	p, err := h.port(ctx, id)
 	if err != nil {
 		return err
