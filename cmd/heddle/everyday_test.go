@@ -43,6 +43,17 @@ func (s shell) show(t *testing.T, command string) map[string]any {
 	return o
 }
 
+// complete returns what a shell is given to complete the last word of a command.
+func (s shell) complete(t *testing.T, words ...string) string {
+	t.Helper()
+	text, code := outputWith(t, s.ns, []string{"HEDDLE_DATA=" + s.data}, append([]string{"__complete"}, words...)...)
+	if code != 0 {
+		t.Fatal(text)
+	}
+	text, _, _ = strings.Cut(text, "Completion ended")
+	return text
+}
+
 // want checks attributes of an object.
 func want(t *testing.T, o map[string]any, attributes map[string]string) {
 	t.Helper()
@@ -100,6 +111,9 @@ func TestEverydayCommands(t *testing.T) {
 		t.Errorf("attaching to another port says %q, want %q", text, taken)
 	}
 	has(t, s.run(t, "fip show 203.0.113.50"), "vm2")
+	if text := s.complete(t, "fip", "attach", "203.0.113.50", ""); text != "vm1\nvm2\n:4\n" {
+		t.Errorf("ports for a floating IP are completed as\n%s\nwant those of workloads", text)
+	}
 	s.run(t, "fip detach 203.0.113.50")
 	want(t, s.show(t, "fip show 203.0.113.50"), map[string]string{"port_id": "<nil>"})
 
@@ -108,6 +122,8 @@ func TestEverydayCommands(t *testing.T) {
 
 	s.run(t, "fip delete 203.0.113.50")
 	s.run(t, "router clear-gateway r1")
+	s.refuse(t, 1, ": first `heddle router remove-subnet r1 blue4`", "router delete r1")
+	s.refuse(t, 1, ": ports in it: vm1; `heddle port set PORT --sg`", "sg delete web")
 	s.run(t, "router remove-subnet r1 blue4")
 	s.run(t, "router delete r1")
 	s.run(t, "subnet set blue4 --gateway none --dns none")
@@ -168,6 +184,17 @@ func TestEverydayRefusals(t *testing.T) {
 	s.refuse(t, 2, `output format "yaml": want text, json or name`, "net list -o yaml")
 	s.refuse(t, 2, "unknown flag: --netwrok: did you mean --network?", "port create p --netwrok x")
 	s.refuse(t, 2, `unknown command "lst" for "heddle net": did you mean list?`, "net lst")
+	s.refuse(t, 2, "names that begin with a dash go after --, as in `heddle net show -- -dash`", "net show -dash")
+	s.refuse(t, 2, "did you mean --netns?", "plug p -netns x")
+	for entry, missing := range map[string]string{"--port nothing": "port nothing", "--network nothing --host h1": "network nothing"} {
+		s.refuse(t, 1, "there is no "+missing, "trace --frame 00 "+entry)
+	}
+	for command, meant := range map[string]string{
+		"net ls": "list", "net rm": "delete", "floatingip list": "fip", "sg rule create default": "add", "port plug p": "heddle plug", "plug p --namespace x": "--netns",
+		"subnet create s --network twin --cidr 10.0.0.0/24": "--range", "router set r --external world": "heddle router set-gateway",
+	} {
+		s.refuse(t, 2, ": did you mean "+meant+"?", command)
+	}
 
 	// The environment describes no object.
 	renamed := []string{"net", "set", second.ID, "--description", "x", "--data", data}
@@ -185,17 +212,38 @@ func TestEverydayRefusals(t *testing.T) {
 		return text
 	}
 	here := []string{"HEDDLE_DATA=" + data}
-	if text := complete(here, "net", "show", ""); !strings.HasPrefix(text, evil.ID+"\nown\ntwin\n:4") && !strings.HasPrefix(text, "own\ntwin\n"+evil.ID+"\n:4") {
-		t.Errorf("networks to show are completed as\n%s\nwant own, twin, and the id of that with an evil name", text)
+	var networks []string
+	for _, n := range api.list(t, "network") {
+		switch {
+		case n.ID == own.ID:
+			networks = append(networks, "own")
+		case n.ID == evil.ID:
+			networks = append(networks, evil.ID+"\t"+`evil\x1b[2J\nname`)
+		default:
+			networks = append(networks, n.ID+"\t"+n.Name)
+		}
+	}
+	slices.Sort(networks)
+	if text, want := complete(here, "net", "show", ""), strings.Join(networks, "\n")+"\n:4\n"; !strings.HasPrefix(text, want) {
+		t.Errorf("networks to show are completed as\n%s\nwant\n%s", text, want)
+	}
+	if text := s.complete(t, "net", "delete", "own", ""); strings.Contains("\n"+text, "\nown\n") {
+		t.Errorf("a network is completed again: %s", text)
+	}
+	if text := s.complete(t, "net", "create", "--"); strings.Contains(text, "`") {
+		t.Errorf("marks of placeholders in\n%s", text)
 	}
 	trap := "web$(touch${IFS}" + filepath.Join(t.TempDir(), "trap") + ")"
-	one, two := api.mustCreate(t, "port", map[string]any{"network_id": own.ID, "name": trap + "1"}), api.mustCreate(t, "port", map[string]any{"network_id": own.ID, "name": trap + "2"})
-	ids := []string{one.ID, two.ID}
+	var ids []string
+	for _, name := range []string{trap + "1", trap + "2"} {
+		port := api.mustCreate(t, "port", map[string]any{"network_id": own.ID, "name": name})
+		ids = append(ids, port.ID+"\t"+name)
+	}
 	slices.Sort(ids)
 	if text, want := complete(here, "port", "show", ""), strings.Join(ids, "\n")+"\n:4\n"; !strings.HasPrefix(text, want) {
 		t.Errorf("ports whose names a shell would run are completed as\n%s\nwant their ids:\n%s", text, want)
 	}
-	has(t, complete(here, "port", "create", "p", "--network", ""), "twin\n")
+	has(t, complete(here, "port", "create", "p", "--network", ""), "own\n")
 	has(t, complete(here, "sg", "rule", "list", ""), "default\n")
 	has(t, complete(here, "plug", "x", "--n"), "--netns")
 	has(t, complete(here, "sg", "rule", "add", "default", "--direction", ""), "ingress\n", "egress\n")

@@ -44,7 +44,11 @@ func main() {
 	debug.SetTraceback("crash")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := newRoot()
-	root.SetArgs(commandArgs(os.Args))
+	args := commandArgs(os.Args)
+	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		plainUsages(root)
+	}
 	started := watchStart(root)
 	err := execute(ctx, root)
 	stop()
@@ -111,6 +115,17 @@ func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
+// plainUsages removes the marks of placeholders from what flags are for, which completions of the
+// shell print as it is.
+func plainUsages(cmd *cobra.Command) {
+	plain := func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) }
+	cmd.Flags().VisitAll(plain)
+	cmd.PersistentFlags().VisitAll(plain)
+	for _, sub := range cmd.Commands() {
+		plainUsages(sub)
+	}
+}
+
 // printError prints an error, which may quote names that tenants chose.
 func printError(err error) {
 	fmt.Fprintln(os.Stderr, "heddle: "+terminal.EscapeLines(err.Error()+permissionHint(err)))
@@ -151,7 +166,20 @@ func watchStart(root *cobra.Command) *bool {
 }
 
 func unknownCommand(group *cobra.Command, name string) error {
-	return fmt.Errorf("unknown command %q for %q%s", name, group.CommandPath(), command.DidYouMean("", name, subcommands(group)))
+	meant := cmp.Or(command.DidYouMean("", name, subcommands(group)), elsewhere(group, name))
+	return fmt.Errorf("unknown command %q for %q%s", name, group.CommandPath(), meant)
+}
+
+// elsewhere returns the end of an error about a word that OpenStack's clients have below a command,
+// and Heddle has as a command of its own; "" about another one.
+func elsewhere(cmd *cobra.Command, word string) string {
+	own, known := map[string]string{
+		"port plug": "heddle plug", "port unplug": "heddle unplug", "router set --external": "heddle router set-gateway",
+	}[commandName(cmd)+" "+word]
+	if !known {
+		return ""
+	}
+	return ": did you mean " + own + "?"
 }
 
 // nameArguments returns a check whose errors name the arguments of the command's usage, where
@@ -193,12 +221,22 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usagef("--%s: %w", invalid.GetFlag().Name, valueError(invalid.GetFlag(), invalid.GetValue(), err))
 	}
 	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+	if !errors.As(err, &unknown) {
 		return usageError{err}
 	}
+	if named := cmd.Flags().Args(); cmd.HasSubCommands() && len(named) > 0 { // whose flag it may be
+		return usageError{unknownCommand(cmd, named[0])}
+	}
+	if letters := unknown.GetSpecifiedShortnames(); letters != "" {
+		if cmd.Flags().Lookup(letters) != nil {
+			return usagef("%w: did you mean --%s?", err, letters)
+		}
+		return usagef("%w: names that begin with a dash go after --, as in `%s -- -%s`", err, cmd.CommandPath(), letters)
+	}
+	name := unknown.GetSpecifiedName()
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return usagef("%w%s", err, command.DidYouMean("--", unknown.GetSpecifiedName(), names))
+	return usagef("%w%s", err, cmp.Or(elsewhere(cmd, "--"+name), command.DidYouMean("--", name, names)))
 }
 
 // valueError returns err, with which a flag has refused a value, in words that need no knowledge of

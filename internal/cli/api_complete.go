@@ -2,14 +2,17 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"heddle/internal/cloud"
+	"heddle/internal/terminal"
 )
 
 // completeTimeout bounds a completion from an API, with its login, from the store, or from roles.
@@ -17,19 +20,43 @@ const completeTimeout = time.Second
 
 // completeObjects completes the names of objects.
 func completeObjects(login *cloud.Config, k cloud.Kind) cobra.CompletionFunc {
+	return completeSome(login, k, func(cloud.Object) bool { return true })
+}
+
+// completeWorkloadPorts completes the names of ports, without those of routers and the like.
+func completeWorkloadPorts(login *cloud.Config) cobra.CompletionFunc {
+	return completeSome(login, cloud.Port, func(o cloud.Object) bool { return !strings.HasPrefix(o.Text("device_owner"), "network:") })
+}
+
+// completeSome completes the names of some of the objects of a kind.
+func completeSome(login *cloud.Config, k cloud.Kind, wanted func(cloud.Object) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
 		err := settle(cmd)
 		var names []string
 		if err == nil {
-			names, err = objectNames(ctx, login, k)
+			names, err = objectNames(ctx, login, k, wanted)
 		}
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// others completes what a function does, but for the arguments that are there already.
+func others(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		words, directive := complete(cmd, args, word)
+		return slices.DeleteFunc(words, func(word cobra.Completion) bool { return slices.Contains(args, completedWord(word)) }), directive
+	}
+}
+
+// completedWord returns a completion without its description.
+func completedWord(c cobra.Completion) string {
+	word, _, _ := strings.Cut(c, "\t")
+	return word
 }
 
 // completeJoinedHosts completes the names of hosts that have joined.
@@ -54,25 +81,42 @@ func completeListed(login *cloud.Config, path, key string, others ...string) cob
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return callable(answer[key], append([]string{"name"}, others...)), cobra.ShellCompDirectiveNoFileComp
+		return callable(answer[key], "", append([]string{"name"}, others...)), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // callable returns in order what people can call objects: the first of some attributes that is a
-// plain word.
-func callable(objects []cloud.Object, attributes []string) []string {
-	var words []string
+// plain word and no other object's name. What is no name is described by the name. The names of a
+// project's own objects go before those of others.
+func callable(objects []cloud.Object, project string, attributes []string) []cobra.Completion {
+	own, all := map[string]int{}, map[string]int{}
+	isOwn := func(o cloud.Object) bool { return o.Text("project_id") == project }
+	for _, o := range objects {
+		name := o.Text(attributes[0])
+		if all[name]++; isOwn(o) {
+			own[name]++
+		}
+	}
+	words := map[string]cobra.Completion{}
 	for _, o := range objects {
 		texts := make([]string, len(attributes))
 		for i, attribute := range attributes {
 			texts[i] = o.Text(attribute)
 		}
-		if word := firstPlain(texts...); word != "" {
-			words = append(words, word)
+		name := texts[0]
+		if len(texts) > 1 && !(own[name] == 1 && isOwn(o) || own[name] == 0 && all[name] == 1) {
+			texts = texts[1:]
+		}
+		word := firstPlain(texts...)
+		switch {
+		case word == "":
+		case name == "" || word == name:
+			words[word] = word
+		default:
+			words[word] = cobra.CompletionWithDesc(word, terminal.Escape(name))
 		}
 	}
-	slices.Sort(words)
-	return slices.Compact(words)
+	return slices.Sorted(maps.Values(words))
 }
 
 // settle gives the flags of a command that is completed their values from environment and file: a
@@ -84,9 +128,9 @@ func settle(cmd *cobra.Command) error {
 	return nil
 }
 
-// objectNames returns what people can call the objects of a kind, in order: names, and the ids of
-// objects without a name or with one that is no plain word.
-func objectNames(ctx context.Context, login *cloud.Config, k cloud.Kind) ([]string, error) {
+// objectNames returns what people can call some of the objects of a kind, in order: names, and the
+// ids of objects without a name of their own or with one that is no plain word.
+func objectNames(ctx context.Context, login *cloud.Config, k cloud.Kind, wanted func(cloud.Object) bool) ([]cobra.Completion, error) {
 	s, err := login.Login(ctx)
 	if err != nil {
 		return nil, err
@@ -96,10 +140,11 @@ func objectNames(ctx context.Context, login *cloud.Config, k cloud.Kind) ([]stri
 		return nil, err
 	}
 	var all []cloud.Object
-	if err := api.List(ctx, k, url.Values{"fields": {"id", k.NameField()}}, &all); err != nil {
+	if err := api.List(ctx, k, url.Values{"fields": {"id", k.NameField(), "project_id", "device_owner"}}, &all); err != nil {
 		return nil, err
 	}
-	return callable(all, []string{k.NameField(), "id"}), nil
+	all = slices.DeleteFunc(all, func(o cloud.Object) bool { return !wanted(o) })
+	return callable(all, api.Project(), []string{k.NameField(), "id"}), nil
 }
 
 // arguments completes each argument by a function of its own, and none after them.

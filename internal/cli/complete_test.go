@@ -154,11 +154,19 @@ func TestCallable(t *testing.T) {
 	t.Parallel()
 	const evil = "web$(reboot)"
 	hosts := []cloud.Object{{"name": "h2", "id": "2"}, {"name": "h1", "id": "1"}, {"name": evil, "id": "3"}, {"name": "", "id": "4"}, {"name": "h1", "id": "5"}, {"name": evil, "id": evil}, {"name": "--force"}}
-	if got, want := callable(hosts, []string{"name", "id"}), []string{"3", "4", "h1", "h2"}; !slices.Equal(got, want) {
+	if got, want := callable(hosts, "", []string{"name", "id"}), []string{"1\th1", "3\t" + evil, "4", "5\th1", "h2"}; !slices.Equal(got, want) {
 		t.Errorf("hosts by name or id: %q, want %q", got, want)
 	}
-	if got, want := callable(hosts, []string{"name"}), []string{"h1", "h2"}; !slices.Equal(got, want) {
+	if got, want := callable(hosts, "", []string{"name"}), []string{"h1", "h2"}; !slices.Equal(got, want) {
 		t.Errorf("hosts by name: %q, want %q", got, want)
+	}
+	objects := []cloud.Object{{"name": "own", "id": "1", "project_id": "p"}, {"name": "own", "id": "2", "project_id": "q"}, {"name": "a\nb", "id": "3", "project_id": "p"}}
+	if got, want := callable(objects, "p", []string{"name", "id"}), []string{"2\town", "3\ta\\nb", "own"}; !slices.Equal(got, want) {
+		t.Errorf("objects by name or id: %q, want %q", got, want)
+	}
+	complete := others(cobra.FixedCompletions([]cobra.Completion{"1\town", "2\town", "plain"}, cobra.ShellCompDirectiveNoFileComp))
+	if got, _ := complete(&cobra.Command{}, []string{"plain", "1"}, ""); !slices.Equal(got, []string{"2\town"}) {
+		t.Errorf("beside arguments that are there: %q", got)
 	}
 	terms := selectorTerms("(", map[string]string{"role": "web", "env": evil, evil: "x", "bare": ""})
 	slices.Sort(terms)

@@ -38,7 +38,7 @@ func withoutStore(err error) error {
 	if refused := (*cloud.Refused)(nil); !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable {
 		return err
 	}
-	return fmt.Errorf("%w\nheddle doctor on each server says what it waits for. More than half of a cluster's servers must run: systemctl start heddle there.\n"+
+	return fmt.Errorf("%w\nheddle doctor on each server says what it waits for. More than half of a cluster's servers must run: there, systemctl start heddle.\n"+
 		"If they are lost for good, heddle cluster reset makes one that is left a cluster of its own: docs/guides/cluster.md", err)
 }
 
@@ -110,7 +110,11 @@ func hostRemoveCommand(cloud *cloud.Config) *cobra.Command {
 		if force {
 			path += "?force=true"
 		}
-		return callOperator(cmd, cloud, http.MethodDelete, path, nil, nil)
+		err := callOperator(cmd, cloud, http.MethodDelete, path, nil, nil)
+		if err != nil && strings.HasSuffix(err.Error(), " with force.") { // which the API has as a parameter
+			err = fmt.Errorf("%w `heddle host remove %s --force` does that", err, terminal.Escape(args[0]))
+		}
+		return err
 	}
 	return cmd
 }

@@ -51,7 +51,7 @@ func addMachineFlags(cmd *cobra.Command, login *cloud.Config) *machineFlags {
 	cmd.MarkFlagsMutuallyExclusive("port", "device")
 	cmd.MarkFlagsMutuallyExclusive("port", "project")
 	cmd.MarkFlagsOneRequired("port", "device")
-	registerCompletion(cmd, "port", completeObjects(login, cloud.Port))
+	registerCompletion(cmd, "port", completeWorkloadPorts(login))
 	cmd.Args = cobra.NoArgs
 	return m
 }

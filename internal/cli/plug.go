@@ -30,7 +30,7 @@ func addPlugFlags(cmd *cobra.Command) *plugFlags {
 	f := cmd.Flags()
 	f.StringVar(&p.state, "state", "/var/lib/heddle-agent", "state `directory` of this host's agent, where what is plugged is recorded")
 	ofSections(f, "state", "agent")
-	cmd.ValidArgsFunction = arguments(completeObjects(p.cloud, cloud.Port))
+	cmd.ValidArgsFunction = arguments(completeWorkloadPorts(p.cloud))
 	return p
 }
 

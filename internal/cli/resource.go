@@ -140,7 +140,7 @@ func resources() []resource {
 		argument: setting{flag: "NETWORK", attribute: "floating_network_id", of: cloud.Network},
 		settings: []setting{describe,
 			{flag: "ip", attribute: "floating_ip_address", usage: "the `address`", absent: "a free one", onCreate: true},
-			{flag: "port", attribute: "port_id", usage: "`port` to attach it to", of: cloud.Port, onCreate: true},
+			{flag: "port", attribute: "port_id", usage: "`port` to attach it to", of: cloud.Port, complete: completeWorkloadPorts, onCreate: true},
 			{flag: "fixed-ip", attribute: "fixed_ip_address", usage: "`address` of the port, if it has several", onCreate: true}},
 		columns: []column{id, {header: "ADDRESS", attribute: "floating_ip_address"}, {header: "NETWORK", attribute: "floating_network_id", of: cloud.Network},
 			{header: "PORT", attribute: "port_id", of: cloud.Port}, {header: "FIXED ADDRESS", attribute: "fixed_ip_address"}, status},

@@ -24,7 +24,9 @@ type action struct {
 func (a action) command(login *cloud.Config) *cobra.Command {
 	completions := make([]cobra.CompletionFunc, len(a.kinds))
 	for i, k := range a.kinds {
-		completions[i] = completeObjects(login, k)
+		if completions[i] = completeObjects(login, k); k == cloud.Port {
+			completions[i] = completeWorkloadPorts(login)
+		}
 	}
 	cmd := &cobra.Command{Use: a.use, Short: a.short, Args: cobra.ExactArgs(len(a.kinds)), ValidArgsFunction: arguments(completions...)}
 	addSettings(cmd, login, a.settings, true)

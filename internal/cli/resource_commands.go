@@ -208,7 +208,7 @@ func (r resource) setCommand(login *cloud.Config) *cobra.Command {
 }
 
 func (r resource) deleteCommand(login *cloud.Config) *cobra.Command {
-	cmd := &cobra.Command{Use: "delete " + r.object() + "…", Short: fmt.Sprintf("Delete %ss", r.kind), Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeObjects(login, r.kind)}
+	cmd := &cobra.Command{Use: "delete " + r.object() + "…", Short: fmt.Sprintf("Delete %ss", r.kind), Args: cobra.MinimumNArgs(1), ValidArgsFunction: others(completeObjects(login, r.kind))}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := neutron(cmd, login)
 		if err != nil {
@@ -220,9 +220,9 @@ func (r resource) deleteCommand(login *cloud.Config) *cobra.Command {
 				return err
 			}
 		}
-		for _, id := range ids {
+		for i, id := range ids {
 			if err := api.Delete(cmd.Context(), r.kind, id); err != nil {
-				return err
+				return blockedBy(cmd.Context(), api, r.kind, id, args[i], err)
 			}
 		}
 		return nil

@@ -35,11 +35,11 @@ func addSettings(cmd *cobra.Command, login *cloud.Config, settings []setting, cr
 // completeFlag adds the completion of a setting's flag, and keeps the flag for one call.
 func (s setting) completeFlag(cmd *cobra.Command, login *cloud.Config) {
 	perCall(cmd.Flags(), s.flag)
-	if s.of != "" {
-		registerCompletion(cmd, s.flag, completeObjects(login, s.of))
-	}
-	if s.complete != nil {
+	switch {
+	case s.complete != nil:
 		registerCompletion(cmd, s.flag, s.complete(login))
+	case s.of != "":
+		registerCompletion(cmd, s.flag, completeObjects(login, s.of))
 	}
 	if s.choices != nil {
 		registerCompletion(cmd, s.flag, cobra.FixedCompletions(s.choices, cobra.ShellCompDirectiveNoFileComp))

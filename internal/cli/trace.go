@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ func traceCommand() *cobra.Command {
 		Long: `Against a running system: --port and --frame; for a frame from the LAN of a flat or vlan network --network, the --host where it
 comes in, and --frame. The agent of that host answers with its live connections; where none is alive the server answers, and says that
 they are missing. A frame is hex digits, or the fields of a frame as in a scenario:
-  heddle trace --port ID --frame '{type: ipv4, eth_src: "fa:16:…", eth_dst: "fa:16:…", ip_src: 10.0.0.3, ip_dst: 10.0.0.4, proto: tcp, sport: 4000, dport: 22}'
+  heddle trace --port NAME --frame '{type: ipv4, eth_src: "fa:16:…", eth_dst: "fa:16:…", ip_src: 10.0.0.3, ip_dst: 10.0.0.4, proto: tcp, sport: 4000, dport: 22}'
 Offline: --scenario FILE holds a topology and frames with what is expected of them ("-" reads standard input). Exits 1 when an
 expectation fails, 2 when the file is wrong.`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -40,10 +41,13 @@ expectation fails, 2 when the file is wrong.`,
 	f := cmd.Flags()
 	f.StringVar(&scenario, "scenario", "", "scenario `file`, YAML or JSON")
 	f.StringVar(&hosts, "hosts", "one", "with --scenario: one host for all ports, or each port on its own")
-	f.StringVar(&entry.Port, "port", "", "`id` of the port that the frame enters by")
-	f.StringVar(&entry.Network, "network", "", "`id` of the network from whose LAN the frame comes")
+	f.StringVar(&entry.Port, "port", "", "`port` that the frame enters by, by name or id")
+	f.StringVar(&entry.Network, "network", "", "`network` from whose LAN the frame comes, by name or id")
 	f.StringVar(&entry.Host, "host", "", "`name` of the host at which a frame from a LAN comes in")
 	f.StringVar(&frame, "frame", "", "the `frame`: hex digits, or fields")
+	registerCompletion(cmd, "port", completeObjects(login, cloud.Port))
+	registerCompletion(cmd, "network", completeObjects(login, cloud.Network))
+	registerCompletion(cmd, "host", completeJoinedHosts(login))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		byPort, byLAN := entry.Port != "", entry.Network != "" && entry.Host != ""
 		switch entered := entry.Port+entry.Network+entry.Host != ""; {
@@ -65,6 +69,9 @@ func traceLive(cmd *cobra.Command, login *cloud.Config, entry cloud.TraceRequest
 	if err != nil {
 		return err
 	}
+	if err := findEntry(cmd.Context(), s, &entry); err != nil {
+		return err
+	}
 	answer, err := s.Trace(cmd.Context(), entry)
 	if err != nil {
 		return err
@@ -73,6 +80,26 @@ func traceLive(cmd *cobra.Command, login *cloud.Config, entry cloud.TraceRequest
 		return command.PrintJSON(cmd.OutOrStdout(), answer)
 	}
 	printTrace(cmd.OutOrStdout(), answer)
+	return nil
+}
+
+// findEntry puts ids in place of the names by which a request calls its port or network.
+func findEntry(ctx context.Context, s *cloud.Session, entry *cloud.TraceRequest) error {
+	for _, one := range []struct {
+		kind cloud.Kind
+		text *string
+	}{{cloud.Port, &entry.Port}, {cloud.Network, &entry.Network}} {
+		if *one.text == "" || cloud.IsID(*one.text) {
+			continue
+		}
+		api, err := s.Neutron()
+		if err != nil {
+			return err
+		}
+		if *one.text, err = api.Find(ctx, one.kind, *one.text); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/api/operator"
-	"heddle/internal/cloud"
 	"heddle/internal/command"
 	"heddle/internal/terminal"
 	"heddle/internal/topology/flow"
@@ -47,7 +46,7 @@ says which; they were tried in memory, and are not made. Exits 1 if the connecti
 	cobra.CheckErr(cmd.MarkFlagRequired("from"))
 	cobra.CheckErr(cmd.MarkFlagRequired("to"))
 	for _, name := range []string{"from", "to"} {
-		registerCompletion(cmd, name, completeObjects(login, cloud.Port))
+		registerCompletion(cmd, name, completeWorkloadPorts(login))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if req.To, req.Port, err = splitPort(to); err != nil {

@@ -8,12 +8,20 @@ import (
 // farthest is the number of typing mistakes up to which a word is suggested for another one.
 const farthest = 2
 
+// meanings lists words of OpenStack's clients, and common ones, with those that Heddle has instead.
+var meanings = map[string][]string{
+	"ls": {"list"}, "rm": {"delete", "remove"}, "remove": {"delete"}, "delete": {"remove"}, "create": {"add"}, "add": {"create"}, "update": {"set"}, "get": {"show"},
+	"floatingip": {"fip"}, "namespace": {"netns"}, "cidr": {"range"}, "subnet-range": {"range"}, "allocation-pool": {"pool"}, "dns-nameserver": {"dns"},
+	"fixed-ip": {"ip"}, "mac-address": {"mac"}, "security-group": {"sg"}, "remote-ip": {"remote"}, "dst-port": {"port"},
+	"provider-network-type": {"type"}, "provider-physical-network": {"physical-network"}, "provider-segment": {"segment"},
+}
+
 // DidYouMean returns the end of an error about an unknown word: the known words that are spelled
-// alike or begin with it, after a prefix; "" if there are none.
+// alike, begin with it or stand for it, after a prefix; "" if there are none.
 func DidYouMean(prefix, word string, known []string) string {
 	var alike []string
 	for _, k := range known {
-		if distance(word, k) <= min(farthest, len(word)/2) || strings.HasPrefix(k, word) && word != "" {
+		if distance(word, k) <= min(farthest, len(word)/2) || strings.HasPrefix(k, word) && word != "" || slices.Contains(meanings[word], k) {
 			alike = append(alike, prefix+k)
 		}
 	}

@@ -12,6 +12,9 @@ func TestDidYouMean(t *testing.T) {
 		"lst":      ": did you mean --list?",
 		"s":        ": did you mean --set or --show?",
 		"mut":      ": did you mean --mtu?",
+		"ls":       ": did you mean --list?",
+		"update":   ": did you mean --set?",
+		"rm":       "",
 		"frobnify": "",
 		"":         "",
 	} {

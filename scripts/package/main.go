@@ -126,7 +126,7 @@ func (r *release) writeDeb(w io.Writer, tree, version, arch string) error {
 		Overridables: nfpm.Overridables{
 			Depends:    []string{"adduser", "iproute2"},
 			Recommends: []string{"dnsmasq-base", "haproxy", "openvswitch-switch"},
-			Suggests:   []string{"libvirt-daemon", "prometheus", "python3-openstackclient"},
+			Suggests:   []string{"bash-completion", "libvirt-daemon", "prometheus", "python3-openstackclient"},
 			Contents:   contents,
 			Scripts: nfpm.Scripts{PostInstall: filepath.Join(scripts, "postinst"), PreRemove: filepath.Join(scripts, "prerm"),
 				PostRemove: filepath.Join(scripts, "postrm")},

@@ -110,7 +110,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	if text, err := exec.Command("dpkg-deb", "--field", deb).Output(); err != nil || !strings.Contains(string(text), "Version: 0.1.0+3.g1a2b3c4\n") || !strings.Contains(string(text), "Depends: adduser, iproute2\n") ||
-		!strings.Contains(string(text), "Suggests: libvirt-daemon, prometheus, python3-openstackclient\n") {
+		!strings.Contains(string(text), "Suggests: bash-completion, libvirt-daemon, prometheus, python3-openstackclient\n") {
 		t.Errorf("%v: %s", err, text)
 	}
 }
