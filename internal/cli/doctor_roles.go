@@ -25,7 +25,7 @@ func rolesCheck(s *sockets) Check {
 				case err != nil:
 					unasked = append(unasked, err.Error())
 				case len(status.Waiting) > 0:
-					waiting = append(waiting, "heddle "+role+" waits for "+strings.Join(status.Waiting, ", "))
+					waiting = append(waiting, "heddle "+role+" is not ready: "+strings.Join(status.Waiting, ", "))
 				}
 			}
 			switch {

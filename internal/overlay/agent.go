@@ -225,7 +225,7 @@ func (a *Agent) Unreachable() string {
 	if a.obstacles.first(noTunnelAddress) == "" {
 		return ""
 	}
-	return missingAddress(a.opts.TunnelIP)
+	return mendAddress(a.opts.TunnelIP)
 }
 
 // String names the task.

@@ -29,6 +29,9 @@ func (a *Agent) hostReport(traffic bool) *flow.HostReport {
 		Faults:      a.faults(),
 		Failing:     map[string]string{},
 	}
+	if a.obstacles.first(noTunnelAddress) != "" {
+		r.Unreachable, r.Uncarried = missingAddress(a.opts.TunnelIP), a.physical.keptOff(noTunnelAddress)
+	}
 	if traffic {
 		r.Traffic = a.trafficReport(tunnels)
 	}

@@ -564,6 +564,9 @@ func TestLANWithoutTunnelAddress(t *testing.T) {
 	if why := h.agent.Unreachable(); !strings.Contains(why, reason) {
 		t.Errorf("the agent is not ready for the reason %q, want %q", why, reason)
 	}
+	if r := h.agent.hostReport(false); !strings.HasPrefix(reason, r.Unreachable) || r.Unreachable == "" || !slices.Equal(r.Uncarried, []string{"physnet1"}) {
+		t.Errorf("the agent reports that it is not reached for %q, and so does not carry %q", r.Unreachable, r.Uncarried)
+	}
 	if n := strings.Count(h.log.String(), reason); n != 1 {
 		t.Errorf("the log says %d times that no interface has the tunnel address", n)
 	}
@@ -571,6 +574,9 @@ func TestLANWithoutTunnelAddress(t *testing.T) {
 	l.wait("the home to come back", homeAt(h))
 	if why := h.agent.Unreachable(); why != "" {
 		t.Errorf("the address is back, but: %s", why)
+	}
+	if r := h.agent.hostReport(false); r.Unreachable != "" || r.Uncarried != nil {
+		t.Errorf("the address is back, but the agent reports %q, %q", r.Unreachable, r.Uncarried)
 	}
 }
 

@@ -149,6 +149,19 @@ func (p *physical) carried() map[string]string {
 	return all
 }
 
+// keptOff returns the physical networks that this host does not carry because of an obstacle.
+func (p *physical) keptOff(by obstacle) (networks []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for network, s := range p.state {
+		if s.problem == string(by) {
+			networks = append(networks, network)
+		}
+	}
+	slices.Sort(networks)
+	return networks
+}
+
 // concerns reports whether an event of a link may change what is carried.
 func (p *physical) concerns(l hostnet.Link) bool {
 	p.mu.Lock()

@@ -316,7 +316,7 @@ func (u *underlay) checkLocal() (hostnet.Link, error) {
 		return link, err
 	}
 	if missing {
-		u.log.Warn("other hosts do not reach this one", "err", missingAddress(u.local))
+		u.log.Warn("other hosts do not reach this one", "err", mendAddress(u.local))
 	} else {
 		u.log.Info("an interface has the tunnel address now", "address", u.local, "interface", link.Name)
 	}
@@ -326,9 +326,14 @@ func (u *underlay) checkLocal() (hostnet.Link, error) {
 	return link, err
 }
 
-// missingAddress returns what is wrong and to be done while no interface has a tunnel address.
+// missingAddress returns what is wrong while no interface has a tunnel address.
 func missingAddress(ip netip.Addr) string {
-	return fmt.Sprintf("no interface of this host has the tunnel address %s: give it to one, or with --tunnel-ip name an address that an interface has", ip)
+	return fmt.Sprintf("no interface of this host has the tunnel address %s", ip)
+}
+
+// mendAddress returns what is wrong and to be done while no interface has a tunnel address.
+func mendAddress(ip netip.Addr) string {
+	return missingAddress(ip) + ": give it to one, or with --tunnel-ip name an address that an interface has"
 }
 
 // attachLocal accepts tunnels on the link with the local address. With a routed underlay that

@@ -139,6 +139,14 @@ func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, ar
 		add("look at its log: journalctl -u heddle-agent there; agents of earlier versions do not report", "host %s is up, but its agent does not report", h.Name)
 		return
 	}
+	if h.Unreachable != "" {
+		text := ""
+		if len(h.Uncarried) > 0 {
+			text = "; so it does not carry its physical networks: " + firstOf(h.Uncarried)
+		}
+		add("give an interface there this address, or set tunnel-ip of its agent to one that an interface has: docs/guides/hosts.md",
+			"host %s: no other host reaches it by a tunnel: %s%s", h.Name, h.Unreachable, text)
+	}
 	if h.Ahead != nil && time.Duration(abs(*h.Ahead))*time.Millisecond > mostAhead {
 		add("set the clocks by NTP: timedatectl set-ntp true", "host %s: its clock is %s from this server's", h.Name, time.Duration(*h.Ahead)*time.Millisecond)
 	}

@@ -218,6 +218,20 @@ func TestDeadTunnels(t *testing.T) {
 	v.wantProblems(t, "host h3 is down", "tunnel: what host h1 sends does not arrive at host h2", "tunnel: what host h3 sends does not arrive at host h2")
 }
 
+// TestUnreachableHost: a host without its tunnel address comes before what follows from that.
+func TestUnreachableHost(t *testing.T) {
+	t.Parallel()
+	report := &flow.HostReport{Unreachable: "no interface of this host has the tunnel address 192.0.2.1", Uncarried: []string{"physnet1", "physnet2"}}
+	v := statusView{Hosts: []hostStatus{{Name: "h1", Alive: true, Overlay: true, Answered: true, HostReport: report}},
+		PhysicalNetworks: []physicalNetworkView{{Name: "physnet1", Networks: []string{"world"}}}}
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "host h1: no other host reaches it by a tunnel: no interface of this host has the tunnel address 192.0.2.1; so it does not carry its physical networks: physnet1, physnet2",
+		"physical network physnet1: no live host carries it")
+	report.Uncarried, v.PhysicalNetworks = nil, nil
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "has the tunnel address 192.0.2.1")
+}
+
 // TestFaults: what several hosts report of the records of others is one problem.
 func TestFaults(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,10 @@ type HostReport struct {
 	Tunnels int       `json:"tunnels"` // other hosts that it reaches
 	// DeadTunnels lists the first of the tunnels that are dead in a direction.
 	DeadTunnels []TunnelReport `json:"deadTunnels,omitempty"`
+	// Unreachable is why no other host reaches this one by tunnels, in words; "" = they do.
+	Unreachable string `json:"unreachable,omitempty"`
+	// Uncarried lists the physical networks that the host does not carry for that reason.
+	Uncarried []string `json:"uncarried,omitempty"`
 	// Traffic is nil unless asked for.
 	Traffic *TrafficReport `json:"traffic,omitempty"`
 	Tables  []TableFill    `json:"tables,omitempty"`
