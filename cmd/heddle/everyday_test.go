@@ -71,7 +71,7 @@ func TestEverydayCommands(t *testing.T) {
 	r, data := startServer(t)
 	s := shell{r.ns, data}
 	want(t, s.show(t, "net create blue --mtu 1400 --description x"), map[string]string{"name": "blue", "mtu": "1400", "description": "x"})
-	s.run(t, "net create world --external --shared")
+	s.run(t, "net create world --external --shared --type vxlan")
 	want(t, s.show(t, "subnet create blue4 --network blue --range 10.0.0.0/24 --gateway 10.0.0.254 --dns 192.0.2.53,192.0.2.54 --pool 10.0.0.10-10.0.0.99 --route 198.51.100.0/24=10.0.0.9"), map[string]string{
 		"ip_version": "4", "gateway_ip": "10.0.0.254", "dns_nameservers": "[192.0.2.53 192.0.2.54]", "allocation_pools": "[map[end:10.0.0.99 start:10.0.0.10]]",
 		"host_routes": "[map[destination:198.51.100.0/24 nexthop:10.0.0.9]]"})
@@ -90,6 +90,11 @@ func TestEverydayCommands(t *testing.T) {
 	want(t, s.show(t, "port create vm1 --network blue --ip 10.0.0.20 --mac fa:16:3e:00:00:01 --sg web --allow 10.0.0.64/28=fa:16:3e:00:00:02 --host h1 --interface vnet0"), map[string]string{
 		"mac_address": "fa:16:3e:00:00:01", "binding:host_id": "h1", "binding:profile": "map[interface_name:vnet0]", "allowed_address_pairs": "[map[ip_address:10.0.0.64/28 mac_address:fa:16:3e:00:00:02]]"})
 	s.run(t, "port create vm2 --network blue --sg none --port-security=false")
+	unbound := "note: port vm2 is bound to no host and carries nothing until a host h1 joins; none has joined yet\n"
+	if text := s.run(t, "port set vm2 --host h1"); text != unbound {
+		t.Errorf("binding a port to a host that has not joined says %q, want %q", text, unbound)
+	}
+	succeed(t, s.ns, "port", "set", "vm2", "--host", "", "--data", s.data)
 	listed := s.run(t, "port list")
 	has(t, listed, "NETWORK", "vm1", "blue", "10.0.0.20", "h1", "vm2")
 	if text := s.run(t, "port list --host h1 --network blue -o name"); text != "vm1\n" {
@@ -148,6 +153,7 @@ func TestEverydayRefusals(t *testing.T) {
 	r, data := startServer(t)
 	s := shell{r.ns, data}
 	api := login(t, r.ns, "127.0.0.1", data)
+	s.refuse(t, 1, "no host carries one that an external network could be on: start an agent with --physical NETWORK=INTERFACE", "net create world --external")
 	api.mustCreate(t, "network", map[string]any{"name": "twin"})
 	second := api.mustCreate(t, "network", map[string]any{"name": "twin"})
 	own := api.mustCreate(t, "network", map[string]any{"name": "own"})

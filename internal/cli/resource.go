@@ -20,6 +20,10 @@ type resource struct {
 	within     bool    // the argument names the object that those of this kind are in
 	settings   []setting
 	columns    []column
+	// derive adds attributes that follow from those given for a new object.
+	derive func(attributes map[string]any)
+	// note says what is wrong with an object after these attributes of it were set.
+	note func(cmd *cobra.Command, login *cloud.Config, attributes map[string]any, o cloud.Object)
 }
 
 // setting is an attribute that a flag or argument sets.
@@ -70,14 +74,14 @@ func resources() []resource {
 	network := column{header: "NETWORK", attribute: "network_id", of: cloud.Network}
 	status := column{header: "STATUS", attribute: "status"}
 	return []resource{{
-		use: "net", alias: "network", kind: cloud.Network, create: "create", argument: named,
+		use: "net", alias: "network", kind: cloud.Network, create: "create", argument: named, derive: putExternal,
 		settings: []setting{name, describe, adminUp,
 			{flag: "mtu", attribute: "mtu", usage: "largest packet of its machines in `bytes`", form: formNumber, onCreate: true, onSet: true},
 			{flag: "shared", attribute: "shared", usage: "every project can use it", form: formTruth, onCreate: true, onSet: true},
 			{flag: "external", attribute: "router:external", usage: "routers can have their gateway and floating IPs on it", form: formTruth, onCreate: true, onSet: true},
 			{flag: "port-security", attribute: "port_security_enabled", usage: "filters and anti-spoofing on its new ports", form: formTruth, onCreate: true, onSet: true},
-			{flag: "type", attribute: "provider:network_type", usage: "`type`: vxlan, flat, vlan, uplink or routed", onCreate: true},
-			{flag: "physical-network", attribute: "provider:physical_network", usage: "`name` of the hosts' network that a flat or vlan one is on", onCreate: true},
+			{flag: "type", attribute: "provider:network_type", usage: "`type`: vxlan, flat, vlan, uplink or routed", absent: "vxlan; flat with --external", onCreate: true},
+			{flag: "physical-network", attribute: "provider:physical_network", usage: "`name` of the hosts' network that a flat or vlan one is on", absent: "of an external one that which hosts carry", onCreate: true},
 			{flag: "segment", attribute: "provider:segmentation_id", usage: "VLAN `id` of a vlan network", form: formNumber, onCreate: true},
 		},
 		columns: []column{id, nameColumn, {header: "SUBNETS", attribute: "subnets", of: cloud.Subnet}, {header: "MTU", attribute: "mtu"},
@@ -96,7 +100,7 @@ func resources() []resource {
 		},
 		columns: []column{id, nameColumn, network, {header: "RANGE", attribute: "cidr"}, {header: "GATEWAY", attribute: "gateway_ip"}, {header: "DHCP", attribute: "enable_dhcp"}},
 	}, {
-		use: "port", kind: cloud.Port, create: "create", argument: named,
+		use: "port", kind: cloud.Port, create: "create", argument: named, note: noteUnbound,
 		settings: []setting{name, describe, adminUp,
 			{flag: "network", attribute: "network_id", usage: "`network` of the port", of: cloud.Network, required: true, onCreate: true, filters: true},
 			{flag: "ip", attribute: "fixed_ips", usage: "`addresses` of the port", absent: "one of each IP version", form: formList, put: putAddresses, onCreate: true, onSet: true},

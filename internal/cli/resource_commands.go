@@ -170,9 +170,15 @@ func (r resource) createCommand(login *cloud.Config) *cobra.Command {
 		if err := given(cmd, api, settings, attributes); err != nil {
 			return err
 		}
+		if r.derive != nil {
+			r.derive(attributes)
+		}
 		made, err := api.Create(cmd.Context(), r.kind, attributes)
 		if err != nil {
 			return err
+		}
+		if r.note != nil {
+			r.note(cmd, login, attributes, made)
 		}
 		return r.printOne(cmd, api, made, *format)
 	}
@@ -201,7 +207,10 @@ func (r resource) setCommand(login *cloud.Config) *cobra.Command {
 		if err := given(cmd, api, settings, attributes); err != nil {
 			return err
 		}
-		_, err = api.Update(cmd.Context(), r.kind, id, attributes)
+		changed, err := api.Update(cmd.Context(), r.kind, id, attributes)
+		if err == nil && r.note != nil {
+			r.note(cmd, login, attributes, changed)
+		}
 		return err
 	}
 	return cmd

@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -273,16 +274,22 @@ func (o *operation) newSegment(v neutron.Values) (segment, error) {
 	if err != nil {
 		return segment{}, err
 	}
-	u, typ := &o.opts, v.Text(attrNetworkType)
-	if typ == typeVLAN || typ == typeFlat || typ == "" && v.Flag("router:external") {
+	u, typ, external := &o.opts, v.Text(attrNetworkType), v.Flag("router:external")
+	if typ == typeVLAN || typ == typeFlat || typ == "" && external {
 		u = o.underlay()
+	}
+	if typ == typeFlat && external && v.Text(attrPhysicalNetwork) == "" {
+		v = maps.Clone(v)
+		if v[attrPhysicalNetwork], err = u.onlyFlat(); err != nil {
+			return segment{}, err
+		}
 	}
 	u = o.withRanges(u, v.Text("project_id"))
 	want, err := u.requestedSegment(v)
 	if err != nil {
 		return want, err
 	}
-	if typ == "" && v.Flag("router:external") {
+	if typ == "" && external {
 		if want, err = u.wayOut(want, o.segmentTaken); err != nil {
 			return want, err
 		}

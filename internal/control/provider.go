@@ -179,25 +179,43 @@ func (o *operation) underlay() *Options {
 	return &u
 }
 
-// wayOut returns the segment of an external network that is to be made without a type: the flat
-// network that hosts carry, or want if there is none or a network is on it. Which of several is
-// meant must be said.
-func (o *Options) wayOut(want segment, taken func(segment) bool) (segment, error) {
-	var flat []string
+// flatNetworks returns the physical networks for flat networks, in order.
+func (o *Options) flatNetworks() (names []string) {
 	for name, p := range o.PhysicalNetworks {
 		if p.Flat {
-			flat = append(flat, name)
+			names = append(names, name)
 		}
 	}
-	switch {
-	case len(flat) == 0:
-		return want, nil
-	case len(flat) > 1:
-		slices.Sort(flat)
-		return want, invalid("hosts carry the physical networks %s: say which the external network is on with provider:network_type flat and provider:physical_network, or provider:network_type vxlan for none of them",
-			strings.Join(flat, ", "))
+	slices.Sort(names)
+	return names
+}
+
+// onlyFlat returns the physical network of a flat external network that names none. Which of
+// several is meant must be said.
+func (o *Options) onlyFlat() (string, error) {
+	switch names := o.flatNetworks(); len(names) {
+	case 0:
+		return "", invalid("physical_network required for flat provider network, and no host carries one that an external network could be on: " +
+			"start an agent with --physical NETWORK=INTERFACE and try again, or ask for provider:network_type vxlan, which leads nowhere outside")
+	case 1:
+		return names[0], nil
+	default:
+		return "", invalid("hosts carry the physical networks %s: say which the external network is on with provider:network_type flat and provider:physical_network, or provider:network_type vxlan for none of them",
+			strings.Join(names, ", "))
 	}
-	if out := (segment{typ: typeFlat, physical: flat[0]}); !taken(out) {
+}
+
+// wayOut returns the segment of an external network that is to be made without a type: the flat
+// network that hosts carry, or want if there is none or a network is on it.
+func (o *Options) wayOut(want segment, taken func(segment) bool) (segment, error) {
+	if len(o.flatNetworks()) == 0 {
+		return want, nil
+	}
+	name, err := o.onlyFlat()
+	if err != nil {
+		return want, err
+	}
+	if out := (segment{typ: typeFlat, physical: name}); !taken(out) {
 		return out, nil
 	}
 	return want, nil

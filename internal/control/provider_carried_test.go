@@ -74,6 +74,28 @@ func TestNetworkOfOneSegment(t *testing.T) {
 	}
 }
 
+// TestFlatExternalNetwork is on the physical network that hosts carry, and is refused if there is
+// none, or one that is not external.
+func TestFlatExternalNetwork(t *testing.T) {
+	t.Parallel()
+	w := open(t, store.NewMemory(), control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{}})
+	flat := `{"router:external":true,"provider:network_type":"flat"}`
+	_, err := w.create(w.admin, neutron.Networks, flat)
+	w.expect(err, refused+"physical_network required for flat provider network, and no host carries one that an external network could be on: "+
+		"start an agent with --physical NETWORK=INTERFACE and try again, or ask for provider:network_type vxlan, which leads nowhere outside.")
+	w.carry("public")
+	if n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, flat); n.NetworkType != "flat" || n.PhysicalNetwork != "public" {
+		t.Errorf("the network is on %s %s", n.NetworkType, n.PhysicalNetwork)
+	}
+	_, err = w.create(w.admin, neutron.Networks, flat)
+	w.expect(err, "FlatNetworkInUse: Unable to create the flat network. Physical network public is in use.")
+	_, err = w.create(w.admin, neutron.Networks, `{"provider:network_type":"flat"}`)
+	w.expect(err, refused+"physical_network required for flat provider network.")
+	w.carry("public", "trunk")
+	_, err = w.create(w.admin, neutron.Networks, flat)
+	w.expect(err, refused+"hosts carry the physical networks public, trunk: say which the external network is on with provider:network_type flat and provider:physical_network, or provider:network_type vxlan for none of them.")
+}
+
 // TestDefaultExternalNetwork: one external network at most is the default.
 func TestDefaultExternalNetwork(t *testing.T) {
 	t.Parallel()
