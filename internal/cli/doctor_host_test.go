@@ -122,6 +122,46 @@ func TestSecretsCheck(t *testing.T) {
 	wantFinding(t, secretsCheck("serve", dir), "ca.key belongs to user 12345")
 }
 
+// TestDirectoriesOfSecrets: a directory of secrets, or one above, that others may write to is found.
+func TestDirectoriesOfSecrets(t *testing.T) {
+	t.Parallel()
+	above := filepath.Join(t.TempDir(), "above")
+	data := filepath.Join(above, "data")
+	put(t, filepath.Join(data, "tls", "ca.key"), "x", 0o600)
+	wantFinding(t, secretsCheck("serve", data), "")
+	for _, tt := range []struct {
+		dir   string
+		mode  os.FileMode
+		found bool
+	}{
+		{data, 0o777, true}, {data, 0o777 | os.ModeSticky, true}, {filepath.Join(data, "tls"), 0o722, true},
+		{above, 0o777, true}, {above, 0o777 | os.ModeSticky, false}, {above, 0o755, false},
+	} {
+		if err := os.Chmod(tt.dir, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if tt.found {
+			want = "others may write to the directory " + tt.dir + ", which has mode"
+		}
+		wantFinding(t, secretsCheck("serve", data), want)
+		if err := os.Chmod(tt.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("giving a directory to another user or group takes root")
+	}
+	if err := errors.Join(os.Chown(above, -1, 12345), os.Chmod(above, 0o770)); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, secretsCheck("serve", data), "has mode 770 and group 12345")
+	if err := os.Chown(above, 12345, 0); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, secretsCheck("serve", data), "the directory "+above+" belongs to user 12345, want root or 0")
+}
+
 // TestSecretFilesCheck: files that settings name and credentials in /etc/heddle that others can
 // read, or that are another user's than root and the data's; what is not there is passed over.
 func TestSecretFilesCheck(t *testing.T) {

@@ -18,7 +18,7 @@ type SecretFile struct{ Setting, Path string }
 // secretsCheck finds secret files of a server or agent that others than the owner can read.
 func secretsCheck(who, dir string) Check {
 	return Check{
-		Name: "secrets in " + dir, For: who, Fix: "chmod 600 FILE, and chown it to the owner of the directory",
+		Name: "secrets in " + dir, For: who, Fix: "chmod 600 FILE, and chown it to the owner of " + dir + "; chmod go-w DIRECTORY: its writers can replace what is in it",
 		Run: func(context.Context) error { return checkSecrets(dir) },
 	}
 }
@@ -35,8 +35,18 @@ func checkSecrets(dir string) error {
 	} else if err != nil {
 		return err
 	}
-	var wrong []string
+	wrong, err := aboveFaults(dir, owner(top))
+	if err != nil {
+		return err
+	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			wrong = append(wrong, directoryFaults(path, info, owner(top))...)
+		}
 		if err != nil || !d.Type().IsRegular() || !isSecret(d.Name()) {
 			return err
 		}
@@ -51,6 +61,35 @@ func checkSecrets(dir string) error {
 		err = errors.Join(err, errors.New(strings.Join(wrong, "; ")))
 	}
 	return err
+}
+
+// aboveFaults returns how others than root and an owner may come to replace a directory by one of
+// those above it.
+func aboveFaults(dir string, owner uint32) (wrong []string, err error) {
+	path, err := filepath.Abs(dir)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	for err == nil && path != filepath.Dir(path) {
+		path = filepath.Dir(path)
+		var info fs.FileInfo
+		if info, err = os.Stat(path); err == nil && info.Mode()&fs.ModeSticky == 0 { // in a sticky one they may replace only what is theirs
+			wrong = append(wrong, directoryFaults(path, info, owner)...)
+		}
+	}
+	return wrong, err
+}
+
+// directoryFaults returns how others than root and an owner may write to a directory.
+func directoryFaults(path string, info fs.FileInfo, of uint32) (wrong []string) {
+	stat := info.Sys().(*syscall.Stat_t)
+	if mode := info.Mode().Perm(); mode&0o002 != 0 || mode&0o020 != 0 && stat.Gid != 0 {
+		wrong = append(wrong, fmt.Sprintf("others may write to the directory %s, which has mode %o and group %d", path, mode, stat.Gid))
+	}
+	if stat.Uid != 0 && stat.Uid != of {
+		wrong = append(wrong, fmt.Sprintf("the directory %s belongs to user %d, want root or %d", path, stat.Uid, of))
+	}
+	return wrong
 }
 
 // faults returns how others than the owners may come to read a secret file.
