@@ -40,7 +40,7 @@ func newMembership(st store.Store, name, role string, describe func(*schema.Serv
 		}
 		p.Complete()
 		running, ctx := errgroup.WithContext(ctx)
-		running.Go(func() error { return p.Run(ctx) })
+		running.Go(func() error { return p.Run(store.WithLastReserve(ctx)) })
 		running.Go(func() error {
 			for task.Pause(ctx, describeEvery) {
 				now := server
@@ -58,7 +58,19 @@ func newMembership(st store.Store, name, role string, describe func(*schema.Serv
 }
 
 // describe fills in what other servers, hosts and operators should know about this server.
-func (s *server) describe(own *schema.Server) { own.Reach, own.MissingKey = s.reach(), s.missingKey() }
+func (s *server) describe(own *schema.Server) {
+	own.Reach, own.MissingKey, own.FullDisk = s.reach(), s.missingKey(), s.fullDisk()
+}
+
+// fullDisk returns the full disk of this server for the other servers of its cluster; nil if it has
+// space, or this server is alone.
+func (s *server) fullDisk() *schema.FullDisk {
+	free, needed, full := s.store.FullDisk()
+	if !full || !s.config.cluster.on {
+		return nil
+	}
+	return &schema.FullDisk{Dir: s.config.data, FreeMiB: free >> 20, NeededMiB: needed >> 20}
+}
 
 // reach returns how hosts reach this server and its store; nothing if no host can join by it.
 func (s *server) reach() schema.Reach {

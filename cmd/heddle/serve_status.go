@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"heddle/internal/api/console"
 	"heddle/internal/api/hosts"
-	"heddle/internal/store"
 	"heddle/internal/store/backend"
 )
 
@@ -18,13 +16,14 @@ func (s *server) storeMembers(ctx context.Context) ([]console.StoreMember, error
 	if err != nil {
 		return nil, err
 	}
-	diskFull := len(s.config.etcd.Endpoints) == 0 && errors.Is(backend.CheckDisk(s.config.data), store.ErrFull)
+	_, needed, diskFull := s.store.FullDisk()
+	diskFull = diskFull && !s.config.cluster.on // whose servers report their disks, each its own
 	members := []console.StoreMember{}
 	for _, m := range space {
 		member := console.StoreMember{Name: m.Member, Leader: m.Leader, Size: m.Size, Quota: m.Quota}
 		switch {
 		case diskFull:
-			member.Problem, member.Fix = "its disk is full, and it accepts no writes", "make room on the disk of the server's data directory, "+s.config.data+"; it accepts writes again by itself"
+			member.Problem, member.Fix = "its disk is full, and it accepts no writes", fmt.Sprintf("make room on the disk of the server's data directory, %s; it accepts writes again by itself once %d MiB are free", s.config.data, needed>>20)
 		case m.NoSpace:
 			member.Problem, member.Fix = "it refuses all writes for lack of space", "heddle store reclaim; docs/guides/operating.md has the rest"
 		case m.Full():

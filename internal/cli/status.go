@@ -48,10 +48,11 @@ type statusView struct {
 	} `json:"store"`
 	Hosts []statusHost `json:"hosts"`
 	Ports struct {
-		Bound   int          `json:"bound"`
-		Active  int          `json:"active"`
-		Down    []statusPort `json:"down"`
-		Failing []statusPort `json:"failing"`
+		Bound         int          `json:"bound"`
+		Active        int          `json:"active"`
+		Down          []statusPort `json:"down"`
+		Failing       []statusPort `json:"failing"`
+		BindingFailed []statusPort `json:"binding_failed"`
 	} `json:"ports"`
 	Certificates []struct {
 		Name    string    `json:"name"`
@@ -187,7 +188,11 @@ func printStatus(w io.Writer, v statusView) error {
 		}
 		say("certificate of %s: until %s%s", c.Name, c.End.Format(time.DateOnly), renewed)
 	}
-	say("ports  %d bound, %d active, %d down%s, %d failing%s", v.Ports.Bound, v.Ports.Active, len(v.Ports.Down), portNames(v.Ports.Down), len(v.Ports.Failing), portNames(v.Ports.Failing))
+	failed := ""
+	if n := len(v.Ports.BindingFailed); n > 0 {
+		failed = fmt.Sprintf(", %d bound to no host%s", n, portNames(v.Ports.BindingFailed))
+	}
+	say("ports  %d bound, %d active, %d down%s, %d failing%s%s", v.Ports.Bound, v.Ports.Active, len(v.Ports.Down), portNames(v.Ports.Down), len(v.Ports.Failing), portNames(v.Ports.Failing), failed)
 	return printStatusHosts(w, v.Hosts)
 }
 

@@ -112,6 +112,17 @@ func WithReserve(ctx context.Context) context.Context {
 // UsesReserve reports whether WithReserve marked ctx.
 func UsesReserve(ctx context.Context) bool { return ctx.Value(reserveKey{}) != nil }
 
+type lastReserveKey struct{}
+
+// WithLastReserve marks a call that is accepted as long as the disk has any space: a few bytes, such
+// as those by which a server reports that its disk is full.
+func WithLastReserve(ctx context.Context) context.Context {
+	return context.WithValue(WithReserve(ctx), lastReserveKey{}, true)
+}
+
+// UsesLastReserve reports whether WithLastReserve marked ctx.
+func UsesLastReserve(ctx context.Context) bool { return ctx.Value(lastReserveKey{}) != nil }
+
 // Store is the contract of etcd and memory stores; one test body proves both.
 type Store interface {
 	// Get returns the key, or ErrNotFound. It is linearizable.

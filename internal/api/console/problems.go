@@ -59,7 +59,7 @@ func (v *statusView) findProblems(now time.Time) []problem {
 		add("heddle doctor and this server's log say why: journalctl -u heddle here; heddle status on another server asks them", "this server cannot ask hosts for their reports: %s", v.Hosts[i].Unasked)
 	}
 	for i := range v.Hosts {
-		v.Hosts[i].findProblems(now, add)
+		v.Hosts[i].findProblems(now, v.nameOrID(&v.Hosts[i]), add)
 	}
 	for _, f := range v.faults() {
 		add("the log of the agent there has more: journalctl -u heddle-agent; a host whose record has what is not its own is misconfigured or was broken into: mend it, or heddle host remove; docs/security.md",
@@ -74,6 +74,10 @@ func (v *statusView) findProblems(now time.Time) []problem {
 	for _, way := range v.deadWays() {
 		add("look for what filters UDP port 6677 between their tunnel addresses, in this direction; docs/runbooks/HeddleTunnelDead.md", "tunnel: what host %s sends does not arrive at host %s", way.from, way.to)
 	}
+	if n := len(v.Ports.BindingFailed); n > 0 {
+		add("name a host that heddle host list shows: heddle port set PORT --host HOST; or have the host join: a port is bound when its host does",
+			"ports that name a host that has not joined, and so carry nothing: %d: %s", n, named(v.Ports.BindingFailed))
+	}
 	if n := len(v.Ports.Failing); n > 0 {
 		add("the log of the agent there has more: journalctl -u heddle-agent", "ports that fail: %d: %s", n, named(v.Ports.Failing))
 	}
@@ -82,6 +86,10 @@ func (v *statusView) findProblems(now time.Time) []problem {
 
 // findProblems adds what is wrong with a server.
 func (s *serverView) findProblems(add func(fix, format string, args ...any)) {
+	if d := s.FullDisk; d != nil {
+		add(fmt.Sprintf("make room there; it accepts writes again by itself once %d MiB are free", d.NeededMiB),
+			"server %s: the disk of its data directory, %s, is full: %d MiB are free, and it accepts no writes", s.Name, d.Dir, d.FreeMiB)
+	}
 	switch k := s.MissingKey; {
 	case k == nil:
 	case k.Loaded:
@@ -122,16 +130,28 @@ func (v *statusView) findClusterProblems(now time.Time, add func(fix, format str
 	}
 }
 
-// findProblems adds what is wrong with a host.
-func (h *hostStatus) findProblems(now time.Time, add func(fix, format string, args ...any)) {
+// nameOrID returns the name of a host, or its id if another host has the same name.
+func (v *statusView) nameOrID(h *hostStatus) string {
+	if slices.ContainsFunc(v.Hosts, func(o hostStatus) bool { return o.Name == h.Name && o.ID != h.ID }) {
+		return h.ID
+	}
+	return h.Name
+}
+
+// findProblems adds what is wrong with a host, which commands find by what it is called.
+func (h *hostStatus) findProblems(now time.Time, called string, add func(fix, format string, args ...any)) {
 	if len(h.Displaced) > 0 {
 		add("stop the agent that is not the host, empty its state directory, and let it join under another name; docs/guides/hosts.md, \"Two agents, one host\"",
 			"host %s: two agents have its identity, as after a copy of its state directory; that at %s yields, and its machine's ports may reach nothing", h.Name, h.Displaced[0])
 	}
 	switch {
 	case !h.Alive:
-		add("start its agent, or look why it cannot reach the store: journalctl -u heddle-agent there; a host that is gone for good: heddle host remove "+h.ID,
-			"host %s is down, and with it its ports: %d", h.Name, h.Ports)
+		ports := ""
+		if h.Ports > 0 {
+			ports = fmt.Sprintf(", and with it its ports: %d", h.Ports)
+		}
+		add("start its agent, or look why it cannot reach the store: journalctl -u heddle-agent there; a host that is gone for good: heddle host remove "+called,
+			"host %s is down%s", h.Name, ports)
 		return
 	case !h.Overlay, h.Unasked != "":
 		return

@@ -89,6 +89,8 @@ type serverView struct {
 	Started time.Time `json:"started_at"`
 	// MissingKey: its file with the key of machines' metadata is missing.
 	MissingKey *schema.MissingKey `json:"missing_key,omitempty"`
+	// FullDisk: its disk is full, and it accepts no writes.
+	FullDisk *schema.FullDisk `json:"full_disk,omitempty"`
 }
 
 // storeView is the store's members and its format.
@@ -121,6 +123,8 @@ type portsView struct {
 	Active  int        `json:"active"`
 	Down    []portView `json:"down"`    // no interface yet, or the host is down
 	Failing []portView `json:"failing"` // not attached, though the interface is there
+	// BindingFailed has the ports that name a host that has not joined.
+	BindingFailed []portView `json:"binding_failed"`
 }
 
 type portView struct {
@@ -195,7 +199,7 @@ func servers(r records.Reader) []serverView {
 	}
 	all := []serverView{}
 	for _, s := range latest {
-		all = append(all, serverView{s.Name, s.Role, s.Version, s.StartedAt, s.MissingKey})
+		all = append(all, serverView{s.Name, s.Role, s.Version, s.StartedAt, s.MissingKey, s.FullDisk})
 	}
 	slices.SortFunc(all, func(a, b serverView) int {
 		return cmp.Or(strings.Compare(a.Role, b.Role), strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
@@ -296,12 +300,19 @@ func ahead(read, from, to time.Time) *int64 {
 
 // ports sorts the ports of virtual networks that are bound and should be up.
 func ports(r records.Reader, hosts []hostStatus) portsView {
-	v := portsView{Down: []portView{}, Failing: []portView{}}
+	v := portsView{Down: []portView{}, Failing: []portView{}, BindingFailed: []portView{}}
 	byID := map[string]*hostStatus{}
 	for i := range hosts {
 		byID[hosts[i].ID] = &hosts[i]
 	}
+	joined := map[string]bool{}
+	for _, h := range hosts {
+		joined[h.Name] = true
+	}
 	for p := range schema.Ports.All(r) {
+		if bindingFailed(p) && !joined[p.HostID] {
+			v.BindingFailed = append(v.BindingFailed, portView{ID: p.ID, Name: portName(p), Host: p.HostID})
+		}
 		host := byID[p.BoundHostID]
 		if network, ok := schema.Networks.Peek(r, p.NetworkID); host == nil || !p.AdminStateUp || !ok || network.Routed() {
 			continue
@@ -317,10 +328,16 @@ func ports(r records.Reader, hosts []hostStatus) portsView {
 			v.Down = append(v.Down, one)
 		}
 	}
-	for _, list := range [][]portView{v.Down, v.Failing} {
+	for _, list := range [][]portView{v.Down, v.Failing, v.BindingFailed} {
 		slices.SortFunc(list, func(a, b portView) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 	}
 	return v
+}
+
+// bindingFailed reports whether a port that names a host is bound to none. Subports follow their
+// parents, which are counted.
+func bindingFailed(p *neutron.Port) bool {
+	return p.HostID != "" && p.BoundHostID == "" && p.Profile != nil && p.SubportVLAN == 0
 }
 
 func portName(p *neutron.Port) string {

@@ -218,6 +218,64 @@ func TestDeadTunnels(t *testing.T) {
 	v.wantProblems(t, "host h3 is down", "tunnel: what host h1 sends does not arrive at host h2", "tunnel: what host h3 sends does not arrive at host h2")
 }
 
+// TestHostsDown: a host that is down is called by its name, unless another has the same, and its
+// ports are counted if it has any.
+func TestHostsDown(t *testing.T) {
+	t.Parallel()
+	v := statusView{Hosts: []hostStatus{{ID: "1", Name: "h1", Ports: 2}, {ID: "2", Name: "h2"}, {ID: "3", Name: "h2"}}}
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "host h1 is down, and with it its ports: 2", "host h2 is down", "host h2 is down")
+	if p := v.Problems[1]; p.What != "host h2 is down" {
+		t.Errorf("got %q", p.What)
+	}
+	for i, called := range []string{"h1", "2", "3"} {
+		if fix := v.Problems[i].Fix; !strings.HasSuffix(fix, "heddle host remove "+called) {
+			t.Errorf("to do: %s, want %s removed", fix, called)
+		}
+	}
+}
+
+// TestFullDisks: a server's full disk is named, with what is free and needed.
+func TestFullDisks(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.writeFormat(t)
+	w.update(t, func(tx *records.Tx) error {
+		return schema.Servers.Put(tx, &schema.Server{ID: "s", Name: "s2", Role: "serve", Reads: 1, Writes: 1, FullDisk: &schema.FullDisk{Dir: "/var/lib/heddle", FreeMiB: 20, NeededMiB: 248}})
+	})
+	v := w.getStatus(t)
+	v.wantProblems(t, "server s2: the disk of its data directory, /var/lib/heddle, is full: 20 MiB are free")
+	if fix := v.Problems[0].Fix; !strings.Contains(fix, "once 248 MiB are free") {
+		t.Errorf("to do: %s", fix)
+	}
+}
+
+// TestPortsOfAbsentHosts: ports that name a host that has not joined are a problem, except for
+// subports, which follow their parent.
+func TestPortsOfAbsentHosts(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.writeFormat(t)
+	put := func(change func(*neutron.Port)) {
+		t.Helper()
+		w.update(t, func(tx *records.Tx) error {
+			p, err := schema.Ports.Get(tx, boundPort)
+			if err != nil {
+				return err
+			}
+			changed := *p
+			changed.Name, changed.HostID, changed.BoundHostID, changed.Profile = "vm1", "nosuchhost", "", map[string]any{}
+			change(&changed)
+			return schema.Ports.Put(tx, &changed)
+		})
+	}
+	put(func(*neutron.Port) {})
+	v := w.getStatus(t)
+	v.wantProblems(t, "ports that name a host that has not joined, and so carry nothing: 1: vm1 on nosuchhost")
+	put(func(p *neutron.Port) { p.SubportVLAN = 7 })
+	w.getStatus(t).wantProblems(t)
+	put(func(p *neutron.Port) { p.HostID = "" })
+	w.getStatus(t).wantProblems(t)
+}
+
 // TestUnreachableHost: a host without its tunnel address comes before what follows from that.
 func TestUnreachableHost(t *testing.T) {
 	t.Parallel()

@@ -41,13 +41,16 @@ type disk struct {
 	free   atomic.Int64
 	readAt atomic.Int64 // Unix time in ns of free
 	full   atomic.Bool
+	resume atomic.Int64 // free bytes from which writes are accepted again
 
 	allocated int64 // bytes of the database that have blocks
 	reserved  bool
 }
 
 func newDisk(o Embedded, log *slog.Logger) *disk {
-	return &disk{dir: o.DataDir, database: filepath.Join(o.etcdDir(), "member", "snap", "db"), log: log}
+	d := &disk{dir: o.DataDir, database: filepath.Join(o.etcdDir(), "member", "snap", "db"), log: log}
+	d.resume.Store(diskStop + diskResume + diskReserve) // no reserve has been made yet
+	return d
 }
 
 // prepare releases the reserve for etcd's start if the disk is full.
@@ -71,6 +74,16 @@ func DiskFree(dir string) (int64, error) {
 		return 0, fmt.Errorf("free space of %s: %w", dir, err)
 	}
 	return int64(s.Bavail) * s.Bsize, nil
+}
+
+// FullDisk returns the free bytes of the disk and those from which writes are accepted again, while
+// this server rejects writes because of its disk. ok is false otherwise.
+func (s *Etcd) FullDisk() (free, needed int64, ok bool) {
+	if s.member == nil || s.member.disk == nil || s.member.checkDisk(context.Background()) == nil {
+		return 0, 0, false
+	}
+	d := s.member.disk
+	return d.free.Load(), d.resume.Load(), true
 }
 
 // CheckDisk returns an error if a server with this data directory would reject writes.
@@ -101,11 +114,11 @@ func (d *disk) check(ctx context.Context) error {
 		}
 	}
 	reserve := store.UsesReserve(ctx)
-	if free >= diskStop && !d.full.Load() || free >= diskDelete && reserve {
+	if free >= diskStop && !d.full.Load() || free >= diskDelete && reserve || store.UsesLastReserve(ctx) {
 		return nil
 	}
-	return fmt.Errorf("%w: the disk of %s has %d MiB free, and %d MiB are kept for reading to go on: make room there; writes are accepted again by themselves, a second or two later",
-		store.ErrFull, d.dir, free>>20, diskStop>>20)
+	return fmt.Errorf("%w: the disk of %s has %d MiB free, and below %d MiB reading alone goes on: make room there; once %d MiB are free, writes are accepted again by themselves, a second or two later",
+		store.ErrFull, d.dir, free>>20, diskStop>>20, d.resume.Load()>>20)
 }
 
 // run keeps the reserves until ctx ends.
@@ -127,6 +140,7 @@ func (d *disk) keep() error {
 	if !d.reserved {
 		missing = diskReserve
 	}
+	d.resume.Store(diskStop + diskResume + missing)
 	switch {
 	case free < diskLast && d.reserved:
 		d.full.Store(true)
@@ -134,7 +148,7 @@ func (d *disk) keep() error {
 	case free < diskStop && !d.full.Load():
 		d.full.Store(true)
 		d.log.Error("the disk is nearly full; accepting no writes", "directory", d.dir, "free", free)
-	case free >= diskStop+diskResume+missing && d.full.Load():
+	case free >= d.resume.Load() && d.full.Load():
 		err = errors.Join(d.reserve(), d.allocateAhead())
 		d.full.Store(false)
 		d.log.Info("the disk has space again; accepting writes", "directory", d.dir, "free", free)

@@ -24,7 +24,16 @@ type Server struct {
 	// MissingKey is set while the server's file with the key of machines' metadata is missing, or
 	// it works without the key.
 	MissingKey *MissingKey `json:"missing_key,omitempty"`
+	// FullDisk is set while a cluster's server accepts no writes because its disk is full.
+	FullDisk *FullDisk `json:"full_disk,omitempty"`
 	Reach
+}
+
+// FullDisk describes the full disk of a server's data directory.
+type FullDisk struct {
+	Dir       string `json:"dir"`
+	FreeMiB   int64  `json:"free_mib"`
+	NeededMiB int64  `json:"needed_mib"` // to accept writes again
 }
 
 // MissingKey describes a missing file with a server's key.
