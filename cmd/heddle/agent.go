@@ -219,8 +219,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	var tasks []task.Task
 	if _, err := hosts.Load(dir); err == nil {
 		renewal := hosts.NewRenewal(dir, log.With("part", "certificate"))
-		tasks = append(tasks, renewal, hosts.NewLocator(dir, opening.store, opening.setEndpoints, renewal.Look, log.With("part", "addresses")))
-		a.problems = append(a.problems, renewal.Refused)
+		locator := hosts.NewLocator(dir, opening.store, opening.setEndpoints, renewal.Look, log.With("part", "addresses"))
+		tasks = append(tasks, renewal, locator)
+		a.problems = append(a.problems, renewal.Refused, locator.Untrusted)
 	}
 	if c.serverData != "" {
 		tasks = append(tasks, newLoop("members", func(ctx context.Context) error { return followMembers(ctx, c.serverData, opening.setEndpoints) }))

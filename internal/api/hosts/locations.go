@@ -3,6 +3,7 @@ package hosts
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/api"
@@ -90,7 +92,18 @@ type Locator struct {
 	renew func()
 	log   *slog.Logger
 
+	untrusted atomic.Pointer[string]
+
 	mu sync.Mutex // held while the files change
+}
+
+// Untrusted returns, while the store does not answer, why this host trusts none of the servers that
+// do, or "".
+func (l *Locator) Untrusted() string {
+	if why := l.untrusted.Load(); why != nil {
+		return *why
+	}
+	return ""
 }
 
 // NewLocator returns the task for the credentials in a state directory. moved is called after the
@@ -149,19 +162,33 @@ func (l *Locator) ask(ctx context.Context) {
 		if l.storeAnswers(ctx) {
 			backoff.Reset()
 			pause, said = locateEvery, ""
+			l.untrusted.Store(nil)
 			continue
 		}
 		pause = backoff.Next()
-		answer, err := askRenewal(ctx, l.dir)
-		if err == nil {
-			l.apply(answer.locations)
+		err := l.askServers(ctx)
+		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		if text := err.Error(); text != said && ctx.Err() == nil {
+		if text := err.Error(); text != said {
 			l.log.Warn("the store cannot be reached, and no server says where it is; will ask again", "err", err)
 			said = text
 		}
 	}
+}
+
+// askServers has a server say where the store is.
+func (l *Locator) askServers(ctx context.Context) error {
+	answer, err := askRenewal(ctx, l.dir)
+	if err == nil {
+		l.apply(answer.locations)
+	}
+	l.untrusted.Store(nil)
+	if errors.As(err, new(x509.UnknownAuthorityError)) {
+		why := err.Error()
+		l.untrusted.Store(&why)
+	}
+	return err
 }
 
 // storeAnswers reports whether the store can be reached, also if it refuses this host.

@@ -170,3 +170,43 @@ func TestRememberServers(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestUntrustedServers: a host that trusts none of the servers that answer says to join again, until
+// a server is trusted.
+func TestUntrustedServers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(c.CertFile)
+	put := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(file string) string {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	about := filepath.Join(dir, hostFile)
+	own, joined := read(c.CAFile), read(about)
+	put(c.CAFile, otherAuthority(t))
+	put(about, strings.ReplaceAll(joined, w.server.Fingerprint(), "00"))
+	l := NewLocator(dir, w.store, func([]string) {}, func() {}, slog.New(slog.DiscardHandler))
+	const again = "let it join again with a token for its name: `heddle host token h1`"
+	if err := l.askServers(t.Context()); err == nil || !strings.Contains(err.Error(), again) || l.Untrusted() != err.Error() {
+		t.Errorf("the servers are asked: %v; untrusted %q; want %q in both", err, l.Untrusted(), again)
+	}
+	put(c.CAFile, own)
+	put(about, joined)
+	if err := l.askServers(t.Context()); err != nil || l.Untrusted() != "" {
+		t.Errorf("a trusted server is asked: %v; untrusted %q", err, l.Untrusted())
+	}
+}

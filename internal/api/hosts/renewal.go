@@ -209,6 +209,10 @@ func askRenewal(ctx context.Context, stateDir string) (renewed, error) {
 				return answer, replaceCertificate(c, []byte(answer.Certificate), key)
 			}
 		}
+		if errors.As(err, new(x509.UnknownAuthorityError)) {
+			err = fmt.Errorf("%w: this host has joined under another authority, as when a backup was restored that is older than the authority; "+
+				"if this is the host's cloud, let it join again with a token for its name: `heddle host token %s`; docs/guides/hosts.md, \"Down, removed, back\"", err, c.Name)
+		}
 		failures = append(failures, fmt.Errorf("renew at %s: %w", server, err))
 		if Refused(err) {
 			break
