@@ -122,7 +122,8 @@ func TestSecretsCheck(t *testing.T) {
 	wantFinding(t, secretsCheck("serve", dir), "ca.key belongs to user 12345")
 }
 
-// TestDirectoriesOfSecrets: a directory of secrets, or one above, that others may write to is found.
+// TestDirectoriesOfSecrets: a directory of secrets, or one above, that others may write to is
+// found.
 func TestDirectoriesOfSecrets(t *testing.T) {
 	t.Parallel()
 	above := filepath.Join(t.TempDir(), "above")

@@ -22,7 +22,7 @@ type resource struct {
 	columns    []column
 	// derive adds attributes that follow from those given for a new object.
 	derive func(attributes map[string]any)
-	// note says what is wrong with an object after these attributes of it were set.
+	// note prints what is wrong with an object after these attributes of it were set.
 	note func(cmd *cobra.Command, login *cloud.Config, attributes map[string]any, o cloud.Object)
 }
 

@@ -25,8 +25,8 @@ func putExternal(attributes map[string]any) {
 	}
 }
 
-// noteUnbound says that a port that was given a host is bound to none, as no host of that name has
-// joined. The API accepts that, and binds the port when the host joins.
+// noteUnbound prints that a port that was given a host is bound to none, as no host of that name
+// has joined. The API accepts that, and binds the port when the host joins.
 func noteUnbound(cmd *cobra.Command, login *cloud.Config, attributes map[string]any, port cloud.Object) {
 	host, _ := attributes["binding:host_id"].(string)
 	if host == "" || port["binding:vif_type"] != "binding_failed" {

@@ -114,8 +114,8 @@ func UsesReserve(ctx context.Context) bool { return ctx.Value(reserveKey{}) != n
 
 type lastReserveKey struct{}
 
-// WithLastReserve marks a call that is accepted as long as the disk has any space: a few bytes, such
-// as those by which a server reports that its disk is full.
+// WithLastReserve marks a call that is accepted as long as the disk has any space: a few bytes,
+// such as those by which a server reports that its disk is full.
 func WithLastReserve(ctx context.Context) context.Context {
 	return context.WithValue(WithReserve(ctx), lastReserveKey{}, true)
 }

@@ -171,8 +171,8 @@ func TestRememberServers(t *testing.T) {
 	}
 }
 
-// TestUntrustedServers: a host that trusts none of the servers that answer says to join again, until
-// a server is trusted.
+// TestUntrustedServers: a host that trusts none of the servers that answer says to join again,
+// until a server is trusted.
 func TestUntrustedServers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

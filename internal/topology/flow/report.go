@@ -11,7 +11,7 @@ type HostReport struct {
 	Tunnels int       `json:"tunnels"` // other hosts that it reaches
 	// DeadTunnels lists the first of the tunnels that are dead in a direction.
 	DeadTunnels []TunnelReport `json:"deadTunnels,omitempty"`
-	// Unreachable is why no other host reaches this one by tunnels, in words; "" = they do.
+	// Unreachable is the reason why no other host reaches this one by tunnels; "" = they do.
 	Unreachable string `json:"unreachable,omitempty"`
 	// Uncarried lists the physical networks that the host does not carry for that reason.
 	Uncarried []string `json:"uncarried,omitempty"`
