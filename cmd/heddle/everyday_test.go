@@ -87,7 +87,8 @@ func TestEverydayCommands(t *testing.T) {
 			t.Errorf("the rules lack %q:\n%s", columns, rules)
 		}
 	}
-	want(t, s.show(t, "port create vm1 --network blue --ip 10.0.0.20 --mac fa:16:3e:00:00:01 --sg web --allow 10.0.0.64/28=fa:16:3e:00:00:02 --host h1 --interface vnet0"), map[string]string{
+	s.run(t, "port create vm1 --network blue --ip 10.0.0.20 --mac fa:16:3e:00:00:01 --sg web --allow 10.0.0.64/28=fa:16:3e:00:00:02 --host h1 --interface vnet0")
+	want(t, s.show(t, "port show vm1"), map[string]string{
 		"mac_address": "fa:16:3e:00:00:01", "binding:host_id": "h1", "binding:profile": "map[interface_name:vnet0]", "allowed_address_pairs": "[map[ip_address:10.0.0.64/28 mac_address:fa:16:3e:00:00:02]]"})
 	s.run(t, "port create vm2 --network blue --sg none --port-security=false")
 	unbound := "note: port vm2 is bound to no host and carries nothing until a host h1 joins; none has joined yet\n"
