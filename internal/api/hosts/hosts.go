@@ -53,12 +53,16 @@ const renewalGrace = 30 * 24 * time.Hour
 
 // Admission lets hosts into the store; [backend.Etcd] does.
 type Admission interface {
-	// AllowHost gives a host its rights in the store; doing it again is fine.
-	AllowHost(ctx context.Context, hostID, name string) error
+	// AllowHost gives a key of a host the host's rights in the store; doing it again is fine. The
+	// key is its fingerprint, or "": see [Joined].
+	AllowHost(ctx context.Context, hostID, name, key string) error
+	// EndOtherKeys takes them away at once from all other keys of the host.
+	EndOtherKeys(ctx context.Context, hostID, key string) error
 	// RemoveHost takes them away at once, and what the host reported.
 	RemoveHost(ctx context.Context, hostID string) error
-	// Issue signs a host's certificate request; request and certificate are PEM.
-	Issue(hostID string, csr []byte, life time.Duration) ([]byte, error)
+	// Issue signs a host's certificate request, for the rights of a key; request and certificate
+	// are PEM.
+	Issue(hostID, key string, csr []byte, life time.Duration) ([]byte, error)
 	// PublishAuthorities lets hosts and tunnel controllers verify each other; hosts is the
 	// authority of hosts.
 	PublishAuthorities(ctx context.Context, hosts []byte) error
@@ -110,6 +114,17 @@ type Joined struct {
 	Key    string    `json:"key,omitempty"`    // fingerprint of its public key; "" = joined under an earlier version
 	Until  time.Time `json:"until,omitzero"`   // end of its last certificate
 	Signer string    `json:"signer,omitempty"` // fingerprint of the authority that signed it; "" = an earlier version did not record it
+	// KeyRights: the host's rights are those of Key. Under earlier versions all joins of a host
+	// shared its rights, and it goes on so until it joins again.
+	KeyRights bool `json:"key_rights,omitempty"`
+}
+
+// rightsOf returns the key that the host's rights are those of, or "".
+func (j *Joined) rightsOf() string {
+	if j.KeyRights {
+		return j.Key
+	}
+	return ""
 }
 
 // spentToken is a join token that was used. It is good for one thing: to give the host that used
@@ -326,9 +341,9 @@ type joinAnswer struct {
 	locations
 }
 
-// join makes the sender of a good token a host. Rights and certificate are made first, and are
-// nothing without each other: what uses the token up is the last step, and only after it does the
-// certificate leave the server.
+// join makes the sender of a good token a host. The certificate is made first, and leaves the
+// server last: it is nothing without the rights, which go to the key of whichever join was the last
+// to be committed. A host that gets no answer asks again with the same token.
 func (s *service) join(w http.ResponseWriter, r *http.Request) (err error) {
 	var ask joinRequest
 	if err := api.ReadJSON(r, &ask); err != nil {
@@ -344,28 +359,54 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return err
 	}
-	certificate, made, err := s.issue(a.host.ID, ask.CSR)
+	certificate, made, err := s.issue(a.host.ID, a.key, ask.CSR)
 	if err != nil {
 		return err
 	}
 	if a.lease, err = s.DB.Store().Grant(ctx, max(time.Second, a.expires.Sub(s.Now()))); err != nil {
 		return err
 	}
-	if err := s.Admission.AllowHost(ctx, a.host.ID, a.host.Name); err != nil {
+	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, &ask, a, made) }); err != nil {
 		return err
 	}
-	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, &ask, a, made) }); err != nil {
-		// An answer that was lost may hide that the commit was done: then the host is there, and
-		// asks again.
-		var refused *api.Error
-		if !a.known && errors.As(err, &refused) {
-			err = errors.Join(err, s.Admission.RemoveHost(context.WithoutCancel(ctx), a.host.ID))
-		}
+	if err := s.allowLastJoin(ctx, a.host.ID, a.host.Name); err != nil {
 		return err
 	}
 	s.Log.Info("host joined", "host", a.host.Name, "id", a.host.ID, "again", a.known, "from", api.ClientAddr(ctx))
 	api.WriteJSON(w, http.StatusCreated, joinAnswer{a.host.ID, a.host.Name, string(certificate), s.locations(snap, r)})
 	return nil
+}
+
+// allowLastJoin gives a host's rights to the key of its last join alone. An earlier key, which may
+// have been stolen, loses them. A join, renewal or removal at the same moment, on another server
+// perhaps, is taken into account afterwards.
+func (s *service) allowLastJoin(ctx context.Context, id, name string) error {
+	last, err := s.lastJoin(ctx, id)
+	for err == nil {
+		key := last.rightsOf()
+		if err := s.Admission.AllowHost(ctx, id, name, key); err != nil {
+			return err
+		}
+		if err := s.Admission.EndOtherKeys(ctx, id, key); err != nil {
+			return err
+		}
+		if last, err = s.lastJoin(ctx, id); err == nil && last.rightsOf() == key {
+			return nil
+		}
+	}
+	var absent *records.NotFoundError
+	if !errors.As(err, &absent) {
+		return err
+	}
+	return errors.Join(api.Errorf(http.StatusServiceUnavailable, "Host %s was removed at the same moment; try again.", name), s.Admission.RemoveHost(ctx, id))
+}
+
+func (s *service) lastJoin(ctx context.Context, id string) (*Joined, error) {
+	snap, err := s.DB.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return joined.Get(snap, id)
 }
 
 // keyOf returns the fingerprint of the public key in a certificate request, whose sender must have
@@ -384,9 +425,9 @@ type issued struct {
 	signer string // fingerprint of the authority
 }
 
-// issue signs a host's request.
-func (s *service) issue(hostID, csr string) (certificate []byte, made issued, err error) {
-	if certificate, err = s.Admission.Issue(hostID, []byte(csr), s.CertificateLife); err != nil {
+// issue signs a host's request, for the rights of a key.
+func (s *service) issue(hostID, key, csr string) (certificate []byte, made issued, err error) {
+	if certificate, err = s.Admission.Issue(hostID, key, []byte(csr), s.CertificateLife); err != nil {
 		return nil, made, api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
 	}
 	leaf, err := parseLeaf(certificate)
@@ -513,7 +554,7 @@ func (s *service) useUp(tx *records.Tx, hash string, ask *joinRequest, a admissi
 			return err
 		}
 	}
-	return joined.Put(tx, &Joined{HostID: a.host.ID, At: s.Now().UTC(), Key: a.key, Until: made.until, Signer: made.signer})
+	return joined.Put(tx, &Joined{HostID: a.host.ID, At: s.Now().UTC(), Key: a.key, Until: made.until, Signer: made.signer, KeyRights: true})
 }
 
 // endpoints returns the URLs of the store for the host that asks.

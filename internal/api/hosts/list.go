@@ -151,7 +151,10 @@ func (s *service) readmit(ctx context.Context, h *topology.Host, had *Joined) er
 		return nil // it neither joined nor has rights of its own
 	}
 	_, err := s.DB.Update(ctx, func(tx *records.Tx) error { return joined.Put(tx, had) })
-	return errors.Join(err, s.Admission.AllowHost(ctx, h.ID, h.Name))
+	if err != nil {
+		return err
+	}
+	return s.allowLastJoin(ctx, h.ID, h.Name)
 }
 
 // idle refuses a host that ports are bound to.

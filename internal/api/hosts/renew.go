@@ -29,7 +29,8 @@ type renewAnswer struct {
 }
 
 // renew gives a host that has joined and was not removed another certificate for its key, and its
-// rights in a store that was moved a moment ago.
+// rights in a store that was moved a moment ago. The etcd user in the certificate stays the same:
+// agents of earlier versions refuse another.
 func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 	var ask renewRequest
 	if err := api.ReadJSON(r, &ask); err != nil {
@@ -44,16 +45,16 @@ func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.renewable(snap, ask, key); err != nil {
-		return err
-	}
-	certificate, made, err := s.issue(ask.HostID, ask.CSR)
+	known, err := s.renewable(snap, ask, key)
 	if err != nil {
 		return err
 	}
-	if host, err := schema.Hosts.Get(snap, ask.HostID); err != nil {
+	host, err := schema.Hosts.Get(snap, ask.HostID)
+	if err != nil {
 		return err
-	} else if err := s.Admission.AllowHost(ctx, host.ID, host.Name); err != nil {
+	}
+	certificate, made, err := s.issue(ask.HostID, known.rightsOf(), ask.CSR)
+	if err != nil {
 		return err
 	}
 	_, err = s.DB.Update(ctx, func(tx *records.Tx) error {
@@ -66,6 +67,9 @@ func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 		return joined.Put(tx, &renewed)
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.allowLastJoin(ctx, host.ID, host.Name); err != nil {
 		return err
 	}
 	s.Log.Info("renewed certificate of host", "id", ask.HostID, "until", made.until, "from", api.ClientAddr(ctx))

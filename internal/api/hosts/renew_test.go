@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"heddle/internal/api/jointoken"
+	"heddle/internal/store"
 	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
 )
 
 // certificateOf reads a host's certificate.
@@ -120,7 +122,7 @@ func TestRenewEarlier(t *testing.T) {
 	if csr, err = newRequest(csr); err != nil {
 		t.Fatal(err)
 	}
-	long, err := w.store.Issue(c.HostID, csr, 20*365*24*time.Hour)
+	long, err := w.store.Issue(c.HostID, "", csr, 20*365*24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +149,165 @@ func TestRenewEarlier(t *testing.T) {
 	}
 	if end := certificateOf(t, c).NotAfter; end.After(time.Now().Add(DefaultCertificateLife + time.Minute)) {
 		t.Errorf("renewed until %v", end)
+	}
+}
+
+// TestEarlierJoinHasNoRights: what was stolen with a state directory is of no use once the host has
+// joined again, whether it was cut off meanwhile, and whichever version it had joined under.
+func TestEarlierJoinHasNoRights(t *testing.T) {
+	t.Parallel()
+	for name, between := range map[string]func(w *world, stolen Credentials){
+		"joined again": func(*world, Credentials) {},
+		"cut off": func(w *world, stolen Credentials) {
+			if err := w.store.CutOff(w.t.Context(), stolen.HostID, "test", time.Now()); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+		"joined under an earlier version": func(w *world, stolen Credentials) { w.joinEarlier(stolen) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			stolen, err := w.join(w.token(""), "h1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			between(w, stolen)
+			again, err := w.join(w.token(`{"name":"h1"}`), "h1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again.HostID != stolen.HostID {
+				t.Errorf("joined again as %s, was %s", again.HostID, stolen.HostID)
+			}
+			if st, err := w.reach(stolen); !errors.Is(err, store.ErrDenied) {
+				if err == nil {
+					st.Close()
+				}
+				t.Errorf("the store with the certificate of the earlier join: %v, want ErrDenied", err)
+			}
+			w.mustReach(again)
+			// A server that starts later brings nothing back.
+			if err := NewUpkeep(Options{DB: w.db, Admission: w.store, CA: w.store.Authority().PEM}).pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := w.reach(stolen); !errors.Is(err, store.ErrDenied) {
+				if err == nil {
+					st.Close()
+				}
+				t.Errorf("the store with the certificate of the earlier join, after an upkeep: %v, want ErrDenied", err)
+			}
+			w.mustReach(again)
+		})
+	}
+}
+
+// TestEarlierVersionGoesOn: a host that joined under an earlier version, where all joins of a host
+// shared its rights, keeps its access and renews its certificate, whose etcd user stays the same.
+func TestEarlierVersionGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.joinEarlier(c)
+	if err := NewUpkeep(Options{DB: w.db, Admission: w.store, CA: w.store.Authority().PEM}).pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.mustReach(c)
+	if _, err := Renew(t.Context(), filepath.Dir(c.CertFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := certificateOf(t, c).Subject.CommonName, "host-"+c.HostID; got != want {
+		t.Errorf("renewed for the etcd user %s, want %s, which agents of that version expect", got, want)
+	}
+	w.mustReach(c)
+}
+
+// TestRenewedByEarlierVersion: a host takes a certificate for the etcd user of earlier versions
+// from a server of one, and one for its key from a server of this one.
+func TestRenewedByEarlierVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := certificateOf(t, c).Subject.CommonName
+	old, err := os.ReadFile(c.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := w.issueEarlier(c)
+	if _, err := checkRenewed(c.HostID, old, earlier); err != nil {
+		t.Error(err)
+	}
+	if _, err := checkRenewed("11111111-1111-4111-8111-111111111111", old, earlier); err == nil {
+		t.Error("another host's certificate is taken")
+	}
+	if err := os.WriteFile(c.CertFile, earlier, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Renew(t.Context(), filepath.Dir(c.CertFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got := certificateOf(t, c).Subject.CommonName; got != own {
+		t.Errorf("renewed for the etcd user %s, want %s", got, own)
+	}
+	w.mustReach(c)
+}
+
+// issueEarlier returns the certificate that a server of an earlier version signs for a host's key.
+func (w *world) issueEarlier(c Credentials) []byte {
+	w.t.Helper()
+	key, err := os.ReadFile(c.KeyFile)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	csr, err := newRequest(key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	certificate, err := w.store.Issue(c.HostID, "", csr, DefaultCertificateLife)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return certificate
+}
+
+// joinEarlier makes things as a join under an earlier version leaves them.
+func (w *world) joinEarlier(c Credentials) {
+	w.t.Helper()
+	if err := os.WriteFile(c.CertFile, w.issueEarlier(c), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.db.Update(w.t.Context(), func(tx *records.Tx) error {
+		j, err := joined.Get(tx, c.HostID)
+		if err != nil {
+			return err
+		}
+		earlier := *j
+		earlier.KeyRights = false
+		return joined.Put(tx, &earlier)
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := errors.Join(w.store.AllowHost(w.t.Context(), c.HostID, c.Name, ""), w.store.EndOtherKeys(w.t.Context(), c.HostID, "")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// mustReach has a host use its rights in the store.
+func (w *world) mustReach(c Credentials) {
+	w.t.Helper()
+	st, err := w.reach(c)
+	if err != nil {
+		w.t.Fatalf("the store with good credentials: %v", err)
+	}
+	defer st.Close()
+	if _, err := st.Commit(w.t.Context(), nil, []store.Op{{Key: schema.StatePrefix + c.HostID + "/x", Value: []byte("{}")}}); err != nil {
+		w.t.Errorf("write with good credentials: %v", err)
 	}
 }
 

@@ -205,7 +205,7 @@ func askRenewal(ctx context.Context, stateDir string) (renewed, error) {
 		var answer renewed
 		err = jointoken.Post(ctx, server+"/v1/renew", trust, c.Plain, http.StatusOK, renewRequest{c.HostID, string(old), string(csr)}, &answer.renewAnswer)
 		if err == nil {
-			if answer.until, err = checkRenewed(old, []byte(answer.Certificate)); err == nil {
+			if answer.until, err = checkRenewed(c.HostID, old, []byte(answer.Certificate)); err == nil {
 				return answer, replaceCertificate(c, []byte(answer.Certificate), key)
 			}
 		}
@@ -227,19 +227,21 @@ func replaceCertificate(c Credentials, certificate, key []byte) error {
 	return errors.Join(api.WriteFile(c.CertFile, certificate), api.WriteFile(c.KeyFile, key))
 }
 
-// checkRenewed refuses a certificate that would not do in the place of the old one.
-func checkRenewed(oldPEM, renewedPEM []byte) (until time.Time, err error) {
+// checkRenewed refuses a certificate that would not do in the place of the old one. Its etcd user
+// may differ: servers of earlier versions sign that of all joins of the host.
+func checkRenewed(hostID string, oldPEM, renewedPEM []byte) (until time.Time, err error) {
 	old, err := parseLeaf(oldPEM)
 	if err != nil {
 		return until, err
 	}
 	renewed, err := parseLeaf(renewedPEM)
-	switch {
-	case err != nil:
+	if err != nil {
 		return until, fmt.Errorf("the server's answer: %w", err)
-	case renewed.Subject.CommonName != old.Subject.CommonName:
-		return until, fmt.Errorf("the server's answer is a certificate for %s, want %s", renewed.Subject.CommonName, old.Subject.CommonName)
-	case string(renewed.RawSubjectPublicKeyInfo) != string(old.RawSubjectPublicKeyInfo):
+	}
+	if err := renewed.VerifyHostname(backend.CertificateName(hostID)); err != nil {
+		return until, fmt.Errorf("the server's answer is a certificate for another host: %w", err)
+	}
+	if string(renewed.RawSubjectPublicKeyInfo) != string(old.RawSubjectPublicKeyInfo) {
 		return until, errors.New("the server's answer is a certificate for another key")
 	}
 	return renewed.NotAfter, nil

@@ -68,7 +68,7 @@ func (u *Upkeep) pass(ctx context.Context) error {
 		if !ok {
 			continue // removed at this moment
 		}
-		if err := u.Admission.AllowHost(ctx, j.HostID, name); err != nil {
+		if err := u.Admission.AllowHost(ctx, j.HostID, name, j.rightsOf()); err != nil {
 			return err
 		}
 		if err := u.restoreRecord(ctx, j, name); err != nil {

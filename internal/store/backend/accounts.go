@@ -167,14 +167,12 @@ func (a *HostAccounts) cutOff(ctx context.Context) error {
 				continue
 			}
 		}
-		if _, err := a.store.Get(ctx, "/heddle/hosts/"+host); errors.Is(err, store.ErrNotFound) && owner == host {
-			if known, err := a.store.hasUser(ctx, host); err != nil || !known {
-				continue // removed, or the server's own
-			}
-		}
 		name, err := a.store.nameOf(ctx, host)
 		if err != nil {
 			return err
+		}
+		if _, err := a.store.Get(ctx, "/heddle/hosts/"+host); errors.Is(err, store.ErrNotFound) && name == "" {
+			continue // removed, or the server's own
 		}
 		if err := a.store.CutOff(ctx, host, reason, time.Now()); err != nil {
 			return fmt.Errorf("cut off host %s: %w", host, err)
@@ -227,24 +225,15 @@ func (s *Etcd) CutOff(ctx context.Context, host, reason string, at time.Time) er
 	return nil
 }
 
-// hasUser reports whether a host has rights in the store.
-func (s *Etcd) hasUser(ctx context.Context, host string) (bool, error) {
-	_, err := s.client.UserGet(s.as(ctx), hostUser(host))
-	if errors.Is(err, rpctypes.ErrUserNotFound) {
-		return false, nil
-	}
-	return err == nil, explain(ctx, "get etcd user "+hostUser(host), err)
-}
-
 // nameOf returns a host's name in Calico's tree, or "", from its role: what a host writes about
 // itself does not count.
 func (s *Etcd) nameOf(ctx context.Context, host string) (string, error) {
-	r, err := s.client.RoleGet(s.as(ctx), hostUser(host))
+	r, err := s.client.RoleGet(s.as(ctx), hostRole(host))
 	if errors.Is(err, rpctypes.ErrRoleNotFound) {
 		return "", nil
 	}
 	if err != nil {
-		return "", explain(ctx, "get etcd role "+hostUser(host), err)
+		return "", explain(ctx, "get etcd role "+hostRole(host), err)
 	}
 	for _, p := range r.Perm {
 		if rest, ok := strings.CutPrefix(string(p.Key), calicoHosts); ok {
@@ -262,7 +251,7 @@ func (s *Etcd) hostNamed(ctx context.Context, name string) (string, error) {
 	}
 	slices.Sort(roles.Roles)
 	for _, role := range roles.Roles {
-		host, ok := strings.CutPrefix(role, hostUser(""))
+		host, ok := strings.CutPrefix(role, hostRolePrefix)
 		if !ok {
 			continue
 		}

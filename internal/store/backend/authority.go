@@ -194,13 +194,13 @@ func ReadRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 	return csr, nil
 }
 
-// host signs a host's request with cn as the only name.
-func (a *Authority) host(csrPEM []byte, cn string, now time.Time, life time.Duration) ([]byte, error) {
+// host signs a host's request with the etcd user and the host's name as a server.
+func (a *Authority) host(csrPEM []byte, user, server string, now time.Time, life time.Duration) ([]byte, error) {
 	csr, err := ReadRequest(csrPEM)
 	if err != nil {
 		return nil, err
 	}
-	cert, err := a.issue(cn, csr.PublicKey, now, life)
+	cert, err := a.issue(user, server, csr.PublicKey, now, life)
 	if err != nil {
 		return nil, err
 	}
@@ -210,11 +210,11 @@ func (a *Authority) host(csrPEM []byte, cn string, now time.Time, life time.Dura
 	return cert, nil
 }
 
-// issue makes a certificate for a client and server with cn as the only name, which does not
-// outlive the authority's.
-func (a *Authority) issue(cn string, public crypto.PublicKey, now time.Time, life time.Duration) ([]byte, error) {
-	t := certificate(cn, now, life, x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth)
-	t.DNSNames = []string{cn}
+// issue makes a certificate for a client, an etcd user, and a server, which does not outlive the
+// authority's.
+func (a *Authority) issue(user, server string, public crypto.PublicKey, now time.Time, life time.Duration) ([]byte, error) {
+	t := certificate(user, now, life, x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth)
+	t.DNSNames = []string{server}
 	if t.NotAfter.After(a.cert.NotAfter) {
 		t.NotAfter = a.cert.NotAfter
 	}

@@ -341,7 +341,7 @@ func TestKilledServer(t *testing.T) {
 // certified returns how to reach the cluster as a host that root has allowed.
 func certified(t *testing.T, c *storetest.Cluster, root *backend.Etcd, host string) backend.Cluster {
 	t.Helper()
-	if err := root.AllowHost(t.Context(), host, "name-of-"+host); err != nil {
+	if err := root.AllowHost(t.Context(), host, "name-of-"+host, ""); err != nil {
 		t.Fatal(err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -349,7 +349,7 @@ func certified(t *testing.T, c *storetest.Cluster, root *backend.Etcd, host stri
 		t.Fatal(err)
 	}
 	der, err1 := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	cert, err2 := root.Issue(host, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), time.Hour)
+	cert, err2 := root.Issue(host, "", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), time.Hour)
 	raw, err3 := x509.MarshalPKCS8PrivateKey(key)
 	pair, err4 := tls.X509KeyPair(cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
 	ca, err5 := os.ReadFile(filepath.Join(c.Dir, "ca.crt"))

@@ -329,6 +329,15 @@ func (f *front) cut() {
 	}
 }
 
+// cutHost closes the connections of a host. Its agents reconnect.
+func (f *front) cutHost(host string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.hosts[host] {
+		c.Close()
+	}
+}
+
 func (f *front) close() {
 	f.mu.Lock()
 	f.ended = true

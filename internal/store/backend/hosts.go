@@ -91,16 +91,47 @@ const calicoHosts = "/calico/felix/v1/host/"
 // xenRef returns the XenAPI's reference to a host.
 func xenRef(host string) string { return "OpaqueRef:" + host }
 
-func hostUser(host string) string { return "host-" + host }
+// hostRole returns the name of the etcd role with a host's rights.
+func hostRole(host string) string { return hostRolePrefix + host }
 
-// CertificateName returns the name in a host's certificate, by the host's id: its etcd user, and
-// its name as a server.
-func CertificateName(host string) string { return hostUser(host) }
+const hostRolePrefix = "host-"
 
-// AllowHost makes the etcd user of a host with the rights of its agents; name is its name in
+// hostUser returns the name of the etcd user of a host's key, by the key's fingerprint: each join
+// has a key of its own, and the rights of an earlier one end with its user. "" returns the user
+// that all joins of a host shared under earlier versions.
+func hostUser(host, key string) string {
+	if key == "" {
+		return hostRole(host)
+	}
+	return hostRole(host) + keyMark + key[:min(len(key), keyInUser)]
+}
+
+const (
+	// keyMark separates a host's id, which has none, from the fingerprint in a user's name.
+	keyMark = "+"
+	// keyInUser is the part of a fingerprint in a user's name, in hex digits: with the id, a UUID,
+	// it fills the 64 characters that the name in a certificate may have.
+	keyInUser = 22
+)
+
+// hostOfUser returns the id of the host whose etcd user has a name, or "".
+func hostOfUser(user string) string {
+	host, ok := strings.CutPrefix(user, hostRolePrefix)
+	if !ok {
+		return ""
+	}
+	host, _, _ = strings.Cut(host, keyMark)
+	return host
+}
+
+// CertificateName returns a host's name as a server in its certificate, by the host's id.
+func CertificateName(host string) string { return hostRole(host) }
+
+// AllowHost makes the etcd user of a host's key, with the rights of the host's agents; key is its
+// fingerprint, "" that of a host that joined under an earlier version; name is the host's name in
 // Calico's tree. It may be called again. It takes effect in a store with authentication: one that
 // serves agents, or such a cluster.
-func (s *Etcd) AllowHost(ctx context.Context, host, name string) error {
+func (s *Etcd) AllowHost(ctx context.Context, host, name, key string) error {
 	if !hostID.MatchString(host) {
 		return fmt.Errorf("host id %q: want letters, digits, dots, dashes and underscores, at most 63", host)
 	}
@@ -113,7 +144,48 @@ func (s *Etcd) AllowHost(ctx context.Context, host, name string) error {
 	if _, err := s.Commit(ctx, nil, []store.Op{{Key: CutOffPrefix + host, Delete: true}}); err != nil {
 		return err
 	}
-	return s.allow(ctx, hostUser(host), grants(host, name))
+	return s.allow(ctx, hostUser(host, key), hostRole(host), grants(host, name))
+}
+
+// EndOtherKeys takes the rights of a host's earlier keys away at once: those of all but key. Agents
+// that have them lose their connections to an embedded store.
+//
+// In a cluster a watch of theirs lives on until its connection ends.
+func (s *Etcd) EndOtherKeys(ctx context.Context, host, key string) error {
+	s.rights.Lock()
+	defer s.rights.Unlock()
+	users, err := s.hostUsers(ctx, host)
+	if err != nil {
+		return err
+	}
+	users = slices.DeleteFunc(users, func(user string) bool { return user == hostUser(host, key) })
+	if err := s.deleteUsers(ctx, users); err != nil {
+		return err
+	}
+	if s.member != nil && len(users) > 0 {
+		s.member.front.cutHost(host)
+	}
+	return nil
+}
+
+// hostUsers returns the names of the etcd users of a host's keys.
+func (s *Etcd) hostUsers(ctx context.Context, host string) ([]string, error) {
+	all, err := s.client.UserList(s.as(ctx))
+	if err != nil {
+		return nil, explain(ctx, "list etcd users", err)
+	}
+	return slices.DeleteFunc(all.Users, func(user string) bool { return hostOfUser(user) != host }), nil
+}
+
+// deleteUsers deletes etcd users; a missing one is no error.
+func (s *Etcd) deleteUsers(ctx context.Context, users []string) error {
+	for _, user := range users {
+		_, err := s.client.UserDelete(s.as(ctx), user)
+		if err = unless(err, rpctypes.ErrUserNotFound); err != nil {
+			return explain(ctx, "delete etcd user "+user, err)
+		}
+	}
+	return nil
 }
 
 // RemoveHost takes a host's rights away at once, with its underlay, the record by which it could
@@ -129,17 +201,19 @@ func (s *Etcd) RemoveHost(ctx context.Context, host string) error {
 
 // removeHost is RemoveHost for callers that have locked rights.
 func (s *Etcd) removeHost(ctx context.Context, host string) error {
-	user := hostUser(host)
-	_, err := s.client.UserDelete(s.as(ctx), user)
-	if err = unless(err, rpctypes.ErrUserNotFound); err != nil {
-		return explain(ctx, "delete etcd user "+user, err)
+	users, err := s.hostUsers(ctx, host)
+	if err != nil {
+		return err
+	}
+	if err := s.deleteUsers(ctx, users); err != nil {
+		return err
 	}
 	if s.member != nil {
 		s.member.front.cut()
 	}
-	_, err = s.client.RoleDelete(s.as(ctx), user)
+	_, err = s.client.RoleDelete(s.as(ctx), hostRole(host))
 	if err = unless(err, rpctypes.ErrRoleNotFound); err != nil {
-		return explain(ctx, "delete etcd role "+user, err)
+		return explain(ctx, "delete etcd role "+hostRole(host), err)
 	}
 	// The underlay goes before the keys of the host's tunnels: without keys other hosts would take
 	// it for one of an earlier version and send in clear. The record is emptied rather than
@@ -190,8 +264,9 @@ func unless(err, fine error) error {
 	return err
 }
 
-// Issue signs a host's certificate request (PEM), and returns the certificate, valid for life.
-func (s *Etcd) Issue(host string, csr []byte, life time.Duration) ([]byte, error) {
+// Issue signs a host's certificate request (PEM), and returns the certificate, valid for life. It
+// is for the etcd user that [Etcd.AllowHost] makes for key.
+func (s *Etcd) Issue(host, key string, csr []byte, life time.Duration) ([]byte, error) {
 	authority := s.Authority()
 	if authority == nil {
 		return nil, errors.New("store: this store signs no certificates: let it serve agents, or give it the authority of the etcd cluster")
@@ -199,7 +274,7 @@ func (s *Etcd) Issue(host string, csr []byte, life time.Duration) ([]byte, error
 	if !hostID.MatchString(host) {
 		return nil, fmt.Errorf("host id %q cannot be in a certificate", host)
 	}
-	return authority.host(csr, hostUser(host), time.Now(), life)
+	return authority.host(csr, hostUser(host, key), CertificateName(host), time.Now(), life)
 }
 
 // Authority returns the authority of hosts' certificates, or nil.

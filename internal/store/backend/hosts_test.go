@@ -22,7 +22,13 @@ import (
 // joined returns the TLS configuration of a host that was allowed in and got its certificate.
 func joined(t testing.TB, server *Etcd, host string) *tls.Config {
 	t.Helper()
-	if err := server.AllowHost(t.Context(), host, "name-of-"+host); err != nil {
+	return joinedBy(t, server, host, "")
+}
+
+// joinedBy is joined for the user of a key.
+func joinedBy(t testing.TB, server *Etcd, host, fingerprint string) *tls.Config {
+	t.Helper()
+	if err := server.AllowHost(t.Context(), host, "name-of-"+host, fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	key, keyPEM, err := newKey()
@@ -33,7 +39,7 @@ func joined(t testing.TB, server *Etcd, host string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certPEM, err := server.Issue(host, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}), time.Hour)
+	certPEM, err := server.Issue(host, fingerprint, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +150,7 @@ func TestHostsRights(t *testing.T) {
 	if _, err := agent.Commit(ctx, []store.Cond{{Key: "/heddle/identity/users/1", Mod: 1}}, []store.Op{put("/heddle/state/h1/x", "")}); !errors.Is(err, store.ErrDenied) {
 		t.Errorf("a condition on a secret key: %v, want ErrDenied", err)
 	}
-	if err := agent.AllowHost(ctx, "h3", "three"); !errors.Is(err, store.ErrDenied) {
+	if err := agent.AllowHost(ctx, "h3", "three", ""); !errors.Is(err, store.ErrDenied) {
 		t.Errorf("a host allows a host: %v, want ErrDenied", err)
 	}
 	changes, failed := agent.Watch(ctx, 1, "/heddle/")
@@ -202,6 +208,67 @@ func TestRemoveHost(t *testing.T) {
 	}
 }
 
+// TestOtherKeysOfHost: a host's rights are those of its last key. An earlier one loses them at
+// once, an open watch too, whether it had a user of its own or that of earlier versions.
+func TestOtherKeysOfHost(t *testing.T) {
+	t.Parallel()
+	first, second := strings.Repeat("1", 64), strings.Repeat("2", 64)
+	for name, stolen := range map[string]string{"of an earlier version": "", "of its own": first} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := openTest(t, Embedded{Agents: "127.0.0.1:0"})
+			rev := mustCommit(t, server, put("/heddle/topology/port/1", "a"), put("/heddle/secrets/h1/bgp/r", "s"))
+			ctx := t.Context()
+			thief, err := connect(t, server, joinedBy(t, server, "h1", stolen))
+			if err != nil {
+				t.Fatal(err)
+			}
+			neighbour, err := connect(t, server, joinedBy(t, server, "h10", first))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes, failed := thief.Watch(ctx, rev-1, "/heddle/secrets/h1/")
+			collect(t, changes, failed, rev)
+			agent, err := connect(t, server, joinedBy(t, server, "h1", second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // again is fine
+				if err := server.EndOtherKeys(ctx, "h1", second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mustCommit(t, server, put("/heddle/secrets/h1/bgp/r", "new"))
+			for c := range changes {
+				for _, e := range c.Events {
+					t.Errorf("the earlier key still sees %s = %s", e.Key, e.Value)
+				}
+			}
+			if err := failed(); !errors.Is(err, store.ErrDenied) {
+				t.Errorf("the watch with the earlier key: %v, want ErrDenied", err)
+			}
+			if _, err := thief.Get(ctx, "/heddle/topology/port/1"); !errors.Is(err, store.ErrDenied) {
+				t.Errorf("read with the earlier key: %v, want ErrDenied", err)
+			}
+			if _, err := thief.Commit(ctx, nil, []store.Op{put("/heddle/state/h1/thief", "")}); !errors.Is(err, store.ErrDenied) {
+				t.Errorf("write with the earlier key: %v, want ErrDenied", err)
+			}
+			if _, err := agent.Commit(ctx, nil, []store.Op{put("/heddle/state/h1/alive", "{}")}); err != nil {
+				t.Errorf("write with the last key: %v", err)
+			}
+			if _, err := neighbour.Commit(ctx, nil, []store.Op{put("/heddle/state/h10/alive", "{}")}); err != nil {
+				t.Errorf("write of another host: %v", err)
+			}
+			if err := server.RemoveHost(ctx, "h1"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := agent.Get(ctx, "/heddle/topology/port/1"); !errors.Is(err, store.ErrDenied) {
+				t.Errorf("the removed host reads: %v, want ErrDenied", err)
+			}
+		})
+	}
+}
+
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	server := openTest(t, Embedded{Agents: "127.0.0.1:0"})
@@ -220,12 +287,12 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("a host that was removed connects: %v, want ErrDenied", err)
 	}
 	for _, id := range []string{"", "a/b", "../x", "-x", "a b", "x\x00"} {
-		if err := server.AllowHost(t.Context(), id, "name"); err == nil {
+		if err := server.AllowHost(t.Context(), id, "name", ""); err == nil {
 			t.Errorf("host id %q is allowed", id)
 		}
 	}
 	for _, csr := range []string{"", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"} {
-		if _, err := server.Issue("h1", []byte(csr), time.Hour); err == nil {
+		if _, err := server.Issue("h1", "", []byte(csr), time.Hour); err == nil {
 			t.Errorf("request %q is signed", csr)
 		}
 	}

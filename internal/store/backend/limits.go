@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -199,10 +198,7 @@ func hostOf(ctx context.Context) string {
 	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
 		return ""
 	}
-	if id, ok := strings.CutPrefix(info.State.VerifiedChains[0][0].Subject.CommonName, hostUser("")); ok {
-		return id
-	}
-	return ""
+	return hostOfUser(info.State.VerifiedChains[0][0].Subject.CommonName)
 }
 
 // enforce applies the limits to hosts' calls of the embedded server, which the server's own calls

@@ -54,14 +54,14 @@ func (s *Etcd) AllowProgram(ctx context.Context, name, prefix string) (Credentia
 		return Credentials{}, fmt.Errorf("name %q: want letters, digits, dots, dashes and underscores, at most 63", name)
 	}
 	user := programUser(name)
-	if err := s.allow(ctx, user, []grant{{prefix, true, clientv3.PermissionType(clientv3.PermReadWrite)}}); err != nil {
+	if err := s.allow(ctx, user, user, []grant{{prefix, true, clientv3.PermissionType(clientv3.PermReadWrite)}}); err != nil {
 		return Credentials{}, err
 	}
 	key, keyPEM, err := newKey()
 	if err != nil {
 		return Credentials{}, err
 	}
-	cert, err := authority.issue(user, key.Public(), time.Now(), authorityLife)
+	cert, err := authority.issue(user, user, key.Public(), time.Now(), authorityLife)
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -87,45 +87,53 @@ func (s *Etcd) RemoveProgram(ctx context.Context, name string) error {
 	return err
 }
 
-// allow makes a user with a role of the same name that has exactly these grants.
-func (s *Etcd) allow(ctx context.Context, user string, grants []grant) error {
-	role, err := s.client.RoleGet(s.as(ctx), user)
-	if errors.Is(err, rpctypes.ErrRoleNotFound) {
-		role = &clientv3.AuthRoleGetResponse{}
-		_, err = s.client.RoleAdd(s.as(ctx), user)
-		err = unless(err, rpctypes.ErrRoleAlreadyExist)
-	}
-	if err != nil {
-		return explain(ctx, "add etcd role "+user, err)
-	}
-	has := map[grant]bool{}
-	for _, p := range role.Perm {
-		g := grant{string(p.Key), len(p.RangeEnd) > 0, clientv3.PermissionType(p.PermType)}
-		if g.end() == string(p.RangeEnd) && slices.Contains(grants, g) {
-			has[g] = true
-			continue
-		}
-		_, err := s.client.RoleRevokePermission(s.as(ctx), user, string(p.Key), string(p.RangeEnd))
-		if err = unless(err, rpctypes.ErrPermissionNotGranted); err != nil {
-			return explain(ctx, fmt.Sprintf("revoke %s from %s", p.Key, user), err)
-		}
-	}
-	for _, g := range grants {
-		if has[g] {
-			continue
-		}
-		if _, err := s.client.RoleGrantPermission(s.as(ctx), user, g.key, g.end(), g.may); err != nil {
-			return explain(ctx, "grant "+g.key+" to "+user, err)
-		}
+// allow makes a user with a role that has exactly these grants.
+func (s *Etcd) allow(ctx context.Context, user, role string, grants []grant) error {
+	if err := s.setGrants(ctx, role, grants); err != nil {
+		return err
 	}
 	there, err := s.client.UserGet(s.as(ctx), user)
-	if err == nil && slices.Contains(there.Roles, user) {
+	if err == nil && slices.Contains(there.Roles, role) {
 		return nil
 	}
 	_, err = s.client.UserAddWithOptions(s.as(ctx), user, "", &clientv3.UserAddOptions{NoPassword: true})
 	if err = unless(err, rpctypes.ErrUserAlreadyExist); err != nil {
 		return explain(ctx, "add etcd user "+user, err)
 	}
-	_, err = s.client.UserGrantRole(s.as(ctx), user, user)
+	_, err = s.client.UserGrantRole(s.as(ctx), user, role)
 	return explain(ctx, "grant role to "+user, err)
+}
+
+// setGrants makes a role that has exactly these grants.
+func (s *Etcd) setGrants(ctx context.Context, role string, grants []grant) error {
+	before, err := s.client.RoleGet(s.as(ctx), role)
+	if errors.Is(err, rpctypes.ErrRoleNotFound) {
+		before = &clientv3.AuthRoleGetResponse{}
+		_, err = s.client.RoleAdd(s.as(ctx), role)
+		err = unless(err, rpctypes.ErrRoleAlreadyExist)
+	}
+	if err != nil {
+		return explain(ctx, "add etcd role "+role, err)
+	}
+	has := map[grant]bool{}
+	for _, p := range before.Perm {
+		g := grant{string(p.Key), len(p.RangeEnd) > 0, clientv3.PermissionType(p.PermType)}
+		if g.end() == string(p.RangeEnd) && slices.Contains(grants, g) {
+			has[g] = true
+			continue
+		}
+		_, err := s.client.RoleRevokePermission(s.as(ctx), role, string(p.Key), string(p.RangeEnd))
+		if err = unless(err, rpctypes.ErrPermissionNotGranted); err != nil {
+			return explain(ctx, fmt.Sprintf("revoke %s from %s", p.Key, role), err)
+		}
+	}
+	for _, g := range grants {
+		if has[g] {
+			continue
+		}
+		if _, err := s.client.RoleGrantPermission(s.as(ctx), role, g.key, g.end(), g.may); err != nil {
+			return explain(ctx, "grant "+g.key+" to "+role, err)
+		}
+	}
+	return nil
 }

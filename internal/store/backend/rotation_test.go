@@ -21,7 +21,7 @@ import (
 // which trusts the authorities in caFile.
 func hostClient(t *testing.T, s *Etcd, host, caFile string) (Cluster, *x509.Certificate) {
 	t.Helper()
-	if err := s.AllowHost(t.Context(), host, host); err != nil {
+	if err := s.AllowHost(t.Context(), host, host, ""); err != nil {
 		t.Fatal(err)
 	}
 	key, keyPEM, err := newKey()
@@ -32,7 +32,7 @@ func hostClient(t *testing.T, s *Etcd, host, caFile string) (Cluster, *x509.Cert
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := s.Issue(host, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}), time.Hour)
+	cert, err := s.Issue(host, "", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
