@@ -25,6 +25,7 @@ import (
 	"heddle/internal/metadata"
 	"heddle/internal/overlay"
 	"heddle/internal/overlay/filterlog"
+	"heddle/internal/overlay/hostkey"
 	"heddle/internal/policy"
 	"heddle/internal/services"
 	"heddle/internal/spans"
@@ -361,7 +362,9 @@ func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
 	if c.joining.file == "" {
 		giveUp = hosts.Refused // the token on a command line stays the same
 	}
-	joined, err := hosts.JoinRetrying(ctx, func() (string, error) { return c.joining.read(c.name) }, hosts.JoinOptions{Name: c.name, StateDir: c.state, AllowPlain: c.joining.plain}, giveUp, log)
+	joined, err := hosts.JoinRetrying(ctx, func() (string, error) { return c.joining.read(c.name) }, hosts.JoinOptions{
+		Name: c.name, StateDir: c.state, Secrets: []string{hostkey.FileName, metadataKeyFile}, AllowPlain: c.joining.plain,
+	}, giveUp, log)
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,10 @@ func (c *metadataConfig) check() (err error) {
 	return nil
 }
 
+// metadataKeyFile is the file in the state directory with the key for which servers seal machines'
+// secrets.
+const metadataKeyFile = "metadata.key"
+
 // metadataProxy returns what answers this host's workloads, the same for agents of all roles; nil
 // if the store may be another system's, in which no port is this host's.
 func (t *agents) metadataProxy() (*metadata.Proxy, error) {
@@ -60,7 +64,7 @@ func (t *agents) metadataProxy() (*metadata.Proxy, error) {
 	if t.proxy != nil || !t.config.inHeddle() {
 		return t.proxy, nil
 	}
-	key, err := sealing.LoadHostKey(filepath.Join(t.config.state, "metadata.key"))
+	key, err := sealing.LoadHostKey(filepath.Join(t.config.state, metadataKeyFile))
 	if err != nil {
 		return nil, fmt.Errorf("key of machines' metadata: %w", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -178,6 +179,61 @@ func TestJoin(t *testing.T) {
 	agent.waitFor(t, "/readyz", http.StatusServiceUnavailable, "the host was removed or cut off")
 	agent.stop(t)
 	refuse(t, h1.ns, 1, "`heddle host token "+h1.name+"`", h1.agent()...)
+}
+
+// TestJoinMakesNewKeys: a host that joins again, under its id or another, shares no key with the
+// one that it was before: what was stolen with its state directory opens nothing any more.
+func TestJoinMakesNewKeys(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	agent := start(t, h.ns, h.agent("--join", s.token(t))...)
+	before := h.secrets(t)
+	for _, how := range []struct {
+		name  string
+		token func() string
+	}{
+		{"its own id", func() string { return s.token(t, h.name) }},
+		{"another id", func() string {
+			succeed(t, s.ctl, "host", "remove", "--force", h.name, "--data", s.data)
+			return s.token(t)
+		}},
+	} {
+		agent.stop(t)
+		token := how.token()
+		if err := os.Remove(filepath.Join(h.state, "host.json")); err != nil {
+			t.Fatal(err)
+		}
+		agent = start(t, h.ns, h.agent("--join", token)...)
+		now := h.secrets(t)
+		for name, secret := range now {
+			if bytes.Equal(secret, before[name]) {
+				t.Errorf("joined again under %s: the %s is that of the earlier join", how.name, name)
+			}
+		}
+		before = now
+	}
+}
+
+// secrets returns the private keys in the host's state directory.
+func (h *host) secrets(t *testing.T) map[string][]byte {
+	t.Helper()
+	read := func(name string) []byte {
+		text, err := os.ReadFile(filepath.Join(h.state, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var tunnels struct {
+		Keys []struct{ Private, Wireguard []byte }
+	}
+	if err := json.Unmarshal(read("tunnel-keys.json"), &tunnels); err != nil || len(tunnels.Keys) != 1 {
+		t.Fatalf("tunnel keys: %+v, %v", tunnels, err)
+	}
+	return map[string][]byte{"key of the certificate": read("host.key"), "key of machines' metadata": read("metadata.key"),
+		"tunnel key": tunnels.Keys[0].Private, "WireGuard key": tunnels.Keys[0].Wireguard}
 }
 
 // TestAgentRefusesSettings: an agent ends at once with settings by which it could not work.

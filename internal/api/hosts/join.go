@@ -66,6 +66,9 @@ type Credentials struct {
 type JoinOptions struct {
 	Name     string // of the host, as Neutron's binding:host_id will have it; "" = what the token was made for
 	StateDir string // made with mode 0700 if it does not exist
+	// Secrets are files in StateDir that a join removes, since they have keys of the host that this
+	// machine was before.
+	Secrets []string
 	// AllowPlain lets the token's secret travel over plain HTTP to other than loopback addresses.
 	AllowPlain bool
 }
@@ -143,7 +146,7 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 			err = errors.New("answer is not that of a join: it lacks host_id, certificate, ca or endpoints")
 		}
 		if err == nil {
-			return save(o.StateDir, key, joined, Credentials{Servers: appendNew(t.Servers, joined.Servers...), Pin: t.Pin, Pins: joined.Pins, Plain: o.AllowPlain, Signer: joined.Signer})
+			return o.save(key, joined, Credentials{Servers: appendNew(t.Servers, joined.Servers...), Pin: t.Pin, Pins: joined.Pins, Plain: o.AllowPlain, Signer: joined.Signer})
 		}
 		failures = append(failures, fmt.Errorf("join at %s: %w", server, err))
 		if Refused(err) {
@@ -250,8 +253,14 @@ func newRequest(keyPEM []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), nil
 }
 
-// save writes the credentials, each file whole or not at all.
-func save(dir string, key []byte, j joinAnswer, c Credentials) (Credentials, error) {
+// save removes the secrets of an earlier join and writes the credentials, each file whole or not at
+// all.
+func (o JoinOptions) save(key []byte, j joinAnswer, c Credentials) (Credentials, error) {
+	for _, name := range o.Secrets {
+		if err := os.Remove(filepath.Join(o.StateDir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return Credentials{}, fmt.Errorf("joined as %s, but the keys of an earlier join cannot be removed (the same token is good for another attempt): %w", j.Name, err)
+		}
+	}
 	c.HostID, c.Name, c.Endpoints = j.HostID, j.Name, j.Endpoints
 	about, err := c.encode()
 	if err != nil {
@@ -261,12 +270,12 @@ func save(dir string, key []byte, j joinAnswer, c Credentials) (Credentials, err
 		name    string
 		content []byte
 	}{{certFile, []byte(j.Certificate)}, {keyFile, key}, {caFile, []byte(j.CA)}, {hostFile, about}} {
-		if err := api.WriteFile(filepath.Join(dir, f.name), f.content); err != nil {
+		if err := api.WriteFile(filepath.Join(o.StateDir, f.name), f.content); err != nil {
 			return Credentials{}, fmt.Errorf("joined as %s, but its credentials cannot be kept (the same token is good for another attempt): %w", j.Name, err)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, pendingKeyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(filepath.Join(o.StateDir, pendingKeyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Credentials{}, err
 	}
-	return Load(dir)
+	return Load(o.StateDir)
 }

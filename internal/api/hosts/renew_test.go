@@ -202,6 +202,34 @@ func TestEarlierJoinHasNoRights(t *testing.T) {
 	}
 }
 
+// TestJoinRemovesSecrets: keys of the host that the machine was before do not outlive a join, and
+// stay while a join is refused.
+func TestJoinRemovesSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := JoinOptions{Name: "h1", StateDir: t.TempDir(), Secrets: []string{"stolen.key", "missing.key"}}
+	for _, name := range []string{"stolen.key", "other"} {
+		if err := os.WriteFile(filepath.Join(o.StateDir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(name string, want bool) {
+		t.Helper()
+		if _, err := os.Stat(filepath.Join(o.StateDir, name)); want != (err == nil) {
+			t.Errorf("%s: %v, want it there: %t", name, err, want)
+		}
+	}
+	if _, err := Join(t.Context(), w.token(`{"name":"h2"}`), o); !Refused(err) {
+		t.Fatalf("a token for another name: %v", err)
+	}
+	there("stolen.key", true)
+	if _, err := Join(t.Context(), w.token(""), o); err != nil {
+		t.Fatal(err)
+	}
+	there("stolen.key", false)
+	there("other", true)
+}
+
 // TestEarlierVersionGoesOn: a host that joined under an earlier version, where all joins of a host
 // shared its rights, keeps its access and renews its certificate, whose etcd user stays the same.
 func TestEarlierVersionGoesOn(t *testing.T) {

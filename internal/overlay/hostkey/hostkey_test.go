@@ -90,7 +90,7 @@ func TestHostsWithoutKeys(t *testing.T) {
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	r := load(t, dir, epoch)
-	info, err := os.Stat(filepath.Join(dir, fileName))
+	info, err := os.Stat(filepath.Join(dir, FileName))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("key file: %v, %v; want mode 0600", info, err)
 	}
@@ -99,10 +99,10 @@ func TestFile(t *testing.T) {
 		t.Errorf("after a restart: another key, or session %d after %d", again.Session(), r.Session())
 	}
 	for name, content := range map[string]string{"no JSON": "x", "no keys": `{}`, "short key": `{"keys":[{"private":"AAAA"}]}`} {
-		if err := os.WriteFile(filepath.Join(dir, fileName), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, FileName), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Load(dir, epoch); err == nil || !strings.Contains(err.Error(), fileName) || !strings.Contains(err.Error(), "remove the file") {
+		if _, err := Load(dir, epoch); err == nil || !strings.Contains(err.Error(), FileName) || !strings.Contains(err.Error(), "remove the file") {
 			t.Errorf("%s: %v, want an error that names the file and what to do", name, err)
 		}
 	}

@@ -39,8 +39,8 @@ const (
 // maxKeys is the number of keys of one host in use at once.
 const maxKeys = 2
 
-// fileName is that of the keys in the state directory.
-const fileName = "tunnel-keys.json"
+// FileName is the name of the file with the keys in the state directory.
+const FileName = "tunnel-keys.json"
 
 // Ring holds the keys of this host. Its methods may be called from any goroutine.
 type Ring struct {
@@ -83,7 +83,7 @@ func newWireguard() ([]byte, error) {
 // Load reads the keys in a state directory, or makes the first one, and begins a session. If the
 // session cannot be written, as on a full disk, see [Ring.Unsaved].
 func Load(dir string, now time.Time) (*Ring, error) {
-	r := &Ring{path: filepath.Join(dir, fileName)}
+	r := &Ring{path: filepath.Join(dir, FileName)}
 	raw, err := os.ReadFile(r.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -157,7 +157,7 @@ func (r *Ring) save() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(r.path), fileName+".*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(r.path), FileName+".*") // mode 0600
 	if err != nil {
 		return err
 	}
