@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -163,8 +162,8 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if len(c.interfaces) > 0 && !c.overlay {
 		return usagef("--physical: the overlay agent carries physical networks, and --overlay is off")
 	}
-	if c.zone == "" || len(c.zone) > schema.MaxZoneName || strings.ContainsFunc(c.zone, unicode.IsControl) {
-		return usagef("--zone %q: want a name of at most %d bytes", c.zone, schema.MaxZoneName)
+	if !schema.IsZoneName(c.zone) {
+		return usagef("--zone %q: want a name of printable characters, at most %d bytes", c.zone, schema.MaxZoneName)
 	}
 	if err := errors.Join(c.containers.check(), c.metadata.check(), c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.joining != (joinConfig{}))); err != nil {
 		return err

@@ -1,8 +1,10 @@
 package schema
 
 import (
-	"cmp"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -105,10 +107,17 @@ func scheduledObject(s *Scheduled) []string { return []string{s.ObjectID} }
 // DefaultZone is the availability zone of hosts that name none.
 const DefaultZone = "nova"
 
-// MaxZoneName bounds the name of an availability zone, bytes; longer ones count as the default's.
+// MaxZoneName bounds the name of an availability zone, bytes.
 const MaxZoneName = 255
 
-// ZoneOf returns a host's availability zone.
+// IsZoneName reports whether an availability zone can have a name. Hosts write it, and clients
+// print it as it is, so it has nothing that a terminal would obey.
+func IsZoneName(name string) bool {
+	return name != "" && len(name) <= MaxZoneName && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// ZoneOf returns a host's availability zone: the default one also if what the host has written
+// cannot be a name.
 func ZoneOf(r records.Reader, hostID string) string {
 	if u, ok := Underlays.Peek(r, hostID); ok {
 		return zone(u)
@@ -117,10 +126,10 @@ func ZoneOf(r records.Reader, hostID string) string {
 }
 
 func zone(u *topology.HostUnderlay) string {
-	if len(u.AvailabilityZone) > MaxZoneName {
+	if !IsZoneName(u.AvailabilityZone) {
 		return DefaultZone
 	}
-	return cmp.Or(u.AvailabilityZone, DefaultZone)
+	return u.AvailabilityZone
 }
 
 // Zones returns the availability zones that hosts are in, sorted. Its cost follows their number.
