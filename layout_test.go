@@ -106,7 +106,7 @@ var may = map[string][]string{
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/api/jointoken", "internal/store/schema"}),
 	"internal/api/authority": join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/store/schema"}),
 	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/api/operator", "internal/store/schema"}),
-	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/explain", "internal/store/schema", "internal/topology/simulate"}),
+	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/explain", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
 	"internal/monitoring":    {},
 	// heddle plug works on a host, with the rights that any program of an administrator can have.

@@ -66,6 +66,7 @@ type statusHost struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`
 	Alive    bool   `json:"alive"`
+	CutOff   string `json:"cut_off,omitempty"`
 	Version  string `json:"version,omitempty"`
 	Ports    int    `json:"ports"`
 	Overlay  bool   `json:"overlay"`
@@ -221,7 +222,10 @@ func printStatusHosts(w io.Writer, hosts []statusHost) error {
 	terminal.Fprintf(table, "\nHOST\tSTATE\tVERSION\tPORTS\tTUNNELS\tCLOCK\tCERTIFICATE\tTABLES\n")
 	for _, h := range hosts {
 		state := "down"
-		if h.Alive {
+		switch {
+		case h.CutOff != "":
+			state = "cut off"
+		case h.Alive:
 			state = "up"
 		}
 		tunnels, clock, certificate, tables := "", "", "", ""

@@ -25,6 +25,20 @@ func TestStatusOfLearners(t *testing.T) {
 	}
 }
 
+// TestStatusOfHosts: a host that was cut off is told from one that is down.
+func TestStatusOfHosts(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	if err := printStatusHosts(&out, []statusHost{{Name: "h1", CutOff: "it has more than 256 leases"}, {Name: "h2"}, {Name: "h3", Alive: true}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nh1    cut off ", "\nh2    down ", "\nh3    up "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, &out)
+		}
+	}
+}
+
 // TestStatusOfTwoServers: of a cluster that can lose no server though all are up, the status says
 // so.
 func TestStatusOfTwoServers(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
 	"heddle/internal/api/callertest"
+	"heddle/internal/api/hosts"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -51,7 +52,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 	t.Helper()
 	st := store.NewMemory()
 	t.Cleanup(func() { _ = st.Close() })
-	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, append(schema.All(), hosts.Tables()...)...)
 	apitest.Run(t, rep)
 	w := &world{db: records.NewDB(st, rep)}
 	mux := http.NewServeMux()

@@ -145,6 +145,10 @@ func (h *hostStatus) findProblems(now time.Time, called string, add func(fix, fo
 			"host %s: two agents have its identity, as after a copy of its state directory; that at %s yields, and its machine's ports may reach nothing", h.Name, h.Displaced[0])
 	}
 	switch {
+	case h.CutOff != "":
+		add(fmt.Sprintf("examine the machine: it is faulty or was broken into; then let it join again with a token of `heddle host token %s`, or heddle host remove %s; docs/runbooks/HeddleHostCutOff.md", h.Name, h.ID),
+			"host %s was cut off from the store: %s; other hosts accept no frame from it: ports bound there: %d", h.Name, h.CutOff, h.Ports)
+		return
 	case !h.Alive:
 		ports := ""
 		if h.Ports > 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/hosts"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -106,6 +107,7 @@ type hostStatus struct {
 	Name     string `json:"name"`
 	Alive    bool   `json:"alive"`
 	Version  string `json:"version,omitempty"`
+	CutOff   string `json:"cut_off,omitempty"` // why it was cut off from the store
 	Ports    int    `json:"ports"`             // bound to it
 	Overlay  bool   `json:"overlay"`           // its agent can report
 	Answered bool   `json:"answered"`          // the agent reported what follows
@@ -140,11 +142,11 @@ func (c *console) status(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	hosts, err := c.hostsOf(r.Context(), snap)
+	known, err := c.hostsOf(r.Context(), snap)
 	if err != nil {
 		return err
 	}
-	v := statusView{Servers: servers(snap), Cluster: []ClusterMember{}, Hosts: hosts, Certificates: []Certificate{}}
+	v := statusView{Servers: servers(snap), Cluster: []ClusterMember{}, Hosts: known, Certificates: []Certificate{}}
 	found, _, err := schema.ReadFormat(r.Context(), c.DB.Store())
 	if err != nil {
 		return err
@@ -213,9 +215,13 @@ func (c *console) hostsOf(ctx context.Context, r records.Reader) ([]hostStatus, 
 	for d := range schema.DisplacedAgents.All(r) {
 		displaced[d.HostID] = append(displaced[d.HostID], d.TunnelIP)
 	}
+	cutOff := map[string]string{}
+	for c := range hosts.CutOffs(r) {
+		cutOff[c.HostID] = c.Reason
+	}
 	all := []hostStatus{}
 	for h := range schema.Hosts.All(r) {
-		s := hostStatus{ID: h.ID, Name: h.Name, Ports: schema.Ports.CountBy(r, "bound_host", h.ID), Displaced: displaced[h.ID]}
+		s := hostStatus{ID: h.ID, Name: h.Name, CutOff: cutOff[h.ID], Ports: schema.Ports.CountBy(r, "bound_host", h.ID), Displaced: displaced[h.ID]}
 		if state, ok := schema.HostStates.Peek(r, h.ID); ok {
 			s.Alive, s.Version, s.Overlay = true, state.Version, slices.Contains(state.Roles, "overlay")
 		} else if state, ok := schema.PoolHosts.Peek(r, schema.XenRef(h.ID)); ok {

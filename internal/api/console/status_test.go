@@ -13,6 +13,7 @@ import (
 	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -153,6 +154,27 @@ func TestStatusOfRoutedHosts(t *testing.T) {
 		return schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: host}) // it has the overlay, too
 	})
 	w.getStatus(t).wantProblems(t, "host h1 is down")
+}
+
+// TestStatusOfCutOffHost: a host that was cut off is named as such, with the reason and what to do.
+func TestStatusOfCutOffHost(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.writeFormat(t)
+	w.update(t, func(tx *records.Tx) error { return schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}) })
+	record := `{"host_id":"` + host + `","reason":"it has more than 256 leases","at":"2026-01-01T00:00:00Z"}`
+	if _, err := w.db.Store().Commit(t.Context(), nil, []store.Op{{Key: backend.CutOffPrefix + host, Value: []byte(record)}}); err != nil {
+		t.Fatal(err)
+	}
+	v := w.getStatus(t)
+	v.wantProblems(t, "host h1 was cut off from the store: it has more than 256 leases")
+	for _, want := range []string{"docs/runbooks/HeddleHostCutOff.md", "heddle host token h1"} {
+		if fix := v.Problems[0].Fix; !strings.Contains(fix, want) {
+			t.Errorf("the fix is %q, want %s", fix, want)
+		}
+	}
+	if v.Hosts[0].CutOff == "" {
+		t.Errorf("got %+v", v.Hosts[0])
+	}
 }
 
 // TestTraffic: the agent of a host is asked for its tunnels and networks, and the networks are
