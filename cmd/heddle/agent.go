@@ -277,7 +277,7 @@ func (c *agentConfig) explainDenied(err error) error {
 	if c.key == "" || !errors.Is(err, store.ErrDenied) {
 		return err
 	}
-	return fmt.Errorf("%w: the host was removed or cut off, see `heddle host list`: to let it join again, stop the agent, remove host.json from its state directory, "+
+	return fmt.Errorf("%w: the host was removed or cut off, or has joined again since from another machine, see `heddle host list`: to let it join again, stop the agent, remove host.json from its state directory, "+
 		"and start it with a token of `heddle host token %s`", err, c.name)
 }
 

@@ -313,7 +313,7 @@ func TestMetadataByDevice(t *testing.T) {
 	}
 	s.refuse(t, 1, "project "+blue[:8]+" has no port with the device web-1; ports of other projects", "metadata show --device web-1 --project "+blue[:8])
 	s.refuse(t, 1, "no port has the device web-2: give it to one with", "metadata show --device web-2")
-	s.refuse(t, 2, "[port project]", "metadata show --port "+own.ID+" --project "+red)
+	s.refuse(t, 2, "want only one of --port, --project", "metadata show --port "+own.ID+" --project "+red)
 }
 
 // TestKeptToken: commands go on with one token; with one that was revoked they log in again.

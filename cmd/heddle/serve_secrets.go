@@ -25,7 +25,12 @@ func (s *server) missingKey() *schema.MissingKey {
 	if s.control == nil || s.secrets != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return &schema.MissingKey{File: file, Loaded: s.secrets != nil}
+	missing := &schema.MissingKey{File: file, Loaded: s.secrets != nil}
+	store := filepath.Join(s.config.data, "etcd")
+	if _, err := os.Stat(store); errors.Is(err, os.ErrNotExist) && len(s.config.etcd.Endpoints) == 0 {
+		missing.LostStore = store
+	}
+	return missing
 }
 
 // secretsKey returns the key of machines' metadata. Only the first server makes one: where it was

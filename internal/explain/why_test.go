@@ -27,18 +27,19 @@ var admin = neutron.Caller{UserID: "u", ProjectID: "ops", Roles: []string{"admin
 // cloud is a store in memory with what Neutron's operations make of it.
 type cloud struct {
 	*control.Service
-	t     *testing.T
+	t     testing.TB
 	db    *records.DB
 	world *World
 }
 
-func newCloud(t *testing.T) *cloud {
+func newCloud(t testing.TB) *cloud {
 	t.Helper()
 	st := store.NewMemory()
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
 	c := &cloud{t: t, db: records.NewDB(st, rep), world: NewWorld()}
 	var err error
-	if c.Service, err = control.New(c.db, control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{"public": {Flat: true}}}); err != nil {
+	if c.Service, err = control.New(c.db, control.Options{Quotas: map[string]int{"port": -1, "security_group": -1, "security_group_rule": -1, "network": -1, "subnet": -1},
+		PhysicalNetworks: map[string]control.PhysicalNetwork{"public": {Flat: true}}}); err != nil {
 		t.Fatal(err)
 	}
 	apitest.Run(t, rep)
@@ -62,7 +63,7 @@ func (c *cloud) commit(change func(tx *records.Tx) error) {
 }
 
 // parse reads the attributes of a request.
-func parse(t *testing.T, r neutron.Resource, op neutron.Op, text string) neutron.Values {
+func parse(t testing.TB, r neutron.Resource, op neutron.Op, text string) neutron.Values {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()

@@ -92,6 +92,10 @@ func (s *serverView) findProblems(add func(fix, format string, args ...any)) {
 	}
 	switch k := s.MissingKey; {
 	case k == nil:
+	case k.LostStore != "":
+		add(fmt.Sprintf("of a cluster: heddle cluster remove %[1]s and heddle cluster token %[1]s on another server, then have its machine join anew: docs/guides/cluster.md; "+
+			"a server alone: stop it and restore the newest backup: docs/guides/backup.md", s.Name),
+			"server %s: its store, %s, was deleted while it runs: it ends with what the server holds", s.Name, k.LostStore)
 	case k.Loaded:
 		add("copy the file there from another server, or from a backup, and chown it to the server's user, before this one is started again; docs/metadata.md",
 			"server %s: %s, the key of machines' metadata, is missing: the server works with what it has read at its start", s.Name, k.File)

@@ -340,6 +340,9 @@ func TestMissingKeys(t *testing.T) {
 		{Name: "s1"}, {Name: "s2", MissingKey: &schema.MissingKey{File: file, Loaded: true}}, {Name: "s3", MissingKey: &schema.MissingKey{File: file}}}}
 	v.Problems = v.findProblems(time.Now())
 	v.wantProblems(t, "server s2: "+file+", the key of machines' metadata, is missing", "server s3 works without the key of machines' metadata, "+file)
+	lost := statusView{Servers: []serverView{{Name: "s4", MissingKey: &schema.MissingKey{File: file, Loaded: true, LostStore: "/var/lib/heddle/etcd"}}}}
+	lost.Problems = lost.findProblems(time.Now())
+	lost.wantProblems(t, "server s4: its store, /var/lib/heddle/etcd, was deleted while it runs")
 	for _, p := range v.Problems {
 		if !strings.Contains(p.Fix, "chown it to the server's user") {
 			t.Errorf("%s: to do: %s: who copies the file as root is not told to chown it", p.What, p.Fix)

@@ -40,6 +40,9 @@ type FullDisk struct {
 type MissingKey struct {
 	File   string `json:"file"`
 	Loaded bool   `json:"loaded"` // the server has read the key from it at its start
+	// LostStore is the directory of the server's store if that is missing, too: it was deleted while
+	// the server runs.
+	LostStore string `json:"lost_store,omitempty"`
 }
 
 // Reach is a server's own description of how hosts reach it and the store. It is empty for one by
