@@ -40,8 +40,8 @@ type FullDisk struct {
 type MissingKey struct {
 	File   string `json:"file"`
 	Loaded bool   `json:"loaded"` // the server has read the key from it at its start
-	// LostStore is the directory of the server's store if that is missing, too: it was deleted while
-	// the server runs.
+	// LostStore is the directory of the server's store if that is missing, too: it was deleted
+	// below the server.
 	LostStore string `json:"lost_store,omitempty"`
 }
 
