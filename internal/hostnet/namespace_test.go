@@ -1,8 +1,8 @@
 package hostnet
 
 import (
-	"os"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 )
