@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"heddle/internal/sealing"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
 )
 
@@ -26,7 +27,7 @@ func (s *server) missingKey() *schema.MissingKey {
 		return nil
 	}
 	missing := &schema.MissingKey{File: file, Loaded: s.secrets != nil}
-	store := filepath.Join(s.config.data, "etcd")
+	store := backend.StoreDir(s.config.data)
 	if _, err := os.Stat(store); errors.Is(err, os.ErrNotExist) && len(s.config.etcd.Endpoints) == 0 {
 		missing.LostStore = store
 	}

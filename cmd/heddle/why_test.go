@@ -47,6 +47,6 @@ func TestWhy(t *testing.T) {
 		t.Error("the rule that heddle why named does not let packets in")
 	}
 	has(t, succeed(t, s.ctl, "why", "--data", s.data, "--from", "client", "--to", "web:80", "--steps"), "(chain of security group closed)", "accepted by chain")
-	refuse(t, s.ctl, 1, `no port has the id or name "nobody"`, "why", "--data", s.data, "--from", "client", "--to", "nobody")
+	refuse(t, s.ctl, 1, `no port has the id or name "missing"`, "why", "--data", s.data, "--from", "client", "--to", "missing")
 	refuse(t, s.ctl, 2, "--to: port 0: want 1 to 65535", "why", "--data", s.data, "--from", "client", "--to", "web:0")
 }

@@ -14,7 +14,7 @@ import (
 // outsideMAC is the source of what comes in from a LAN: a router that is not Heddle's.
 var outsideMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01}
 
-// headers are those of a packet that a question is about.
+// headers holds the headers of a packet that a question is about.
 type headers struct {
 	srcMAC, dstMAC   packet.MAC
 	src, dst         netip.Addr

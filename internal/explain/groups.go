@@ -168,7 +168,7 @@ const mostRemedies = 4
 
 // remedies returns rules of security groups after all of which packets pass in both directions, as
 // simulated with them; none if rules are not what is missing. The world is as before then.
-func (x *inquiry) remedies() (all []operator.Remedy) {
+func (x *inquiry) remedies(l *leg) (all []operator.Remedy) {
 	added := map[string]*neutron.SecurityGroup{}
 	defer func() {
 		for id := range added {
@@ -177,10 +177,6 @@ func (x *inquiry) remedies() (all []operator.Remedy) {
 		}
 	}()
 	for range mostRemedies {
-		l := x.denied()
-		if l == nil {
-			return all
-		}
 		f, ok := x.filteredAt(l)
 		if !ok || l.code != flow.CodeNoRule {
 			return nil
@@ -190,16 +186,15 @@ func (x *inquiry) remedies() (all []operator.Remedy) {
 			return nil
 		}
 		all = append(all, r)
+		if l = firstDenied(x.legs()); l == nil {
+			return all
+		}
 	}
-	if x.denied() != nil {
-		return nil
-	}
-	return all
+	return nil
 }
 
-// denied returns the direction that does not pass; nil if both do.
-func (x *inquiry) denied() *leg {
-	there, back := x.legs()
+// firstDenied returns the direction that does not pass; nil if both do.
+func firstDenied(there, back *leg) *leg {
 	switch {
 	case !there.Allowed:
 		return there
@@ -230,7 +225,7 @@ func (x *inquiry) addRule(l *leg, f *filtered, added map[string]*neutron.Securit
 		b := translate.SecurityGroup(&changed)
 		x.world.Apply(groupOwner(id), &b)
 		added[id] = &changed
-		if now := x.denied(); now == nil || now.device != l.device || now.reply != l.reply {
+		if now := firstDenied(x.legs()); now == nil || now.device != l.device || now.reply != l.reply {
 			return operator.Remedy{Text: fmt.Sprintf("security group %s allows %s", id, ruleText(&rule)), Command: ruleCommand(id, &rule)}, true
 		}
 		added[id] = g

@@ -22,7 +22,7 @@ type Probe struct {
 }
 
 // Why answers whether a new connection would pass, and why. The probe is the packet that decides
-// it. An error is a [Fault].
+// it, nil if none can be sent. An error is a [Fault].
 func (w *World) Why(snap *records.Snap, q *operator.WhyRequest) (*operator.WhyAnswer, *Probe, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -31,12 +31,15 @@ func (w *World) Why(snap *records.Snap, q *operator.WhyRequest) (*operator.WhyAn
 	if err != nil {
 		return nil, nil, err
 	}
-	a := x.answer()
-	a.Revision = snap.Revision()
-	if a.Verdict != operator.Allowed {
-		a.Remedies = append(a.Remedies, x.remedies()...)
+	there, back := x.legs()
+	a := x.answer(there, back)
+	if failed := firstDenied(there, back); failed != nil {
+		a.Remedies = append(a.Remedies, x.remedies(failed)...)
 	}
-	return a, x.probe(), nil
+	if there.at.Frame == nil {
+		return a, nil, nil
+	}
+	return a, &there.at, nil
 }
 
 // inquiry is a question with what it is about.
@@ -100,11 +103,10 @@ type leg struct {
 	reply   bool
 }
 
-// answer asks for both directions.
-func (x *inquiry) answer() *operator.WhyAnswer {
-	there, back := x.legs()
+// answer puts both directions into words.
+func (x *inquiry) answer(there, back *leg) *operator.WhyAnswer {
 	a := &operator.WhyAnswer{
-		Verdict: operator.Denied, From: x.describe(x.from), To: x.describe(x.to), Service: x.service.String(),
+		Verdict: operator.Denied, Revision: x.snap.Revision(), From: x.describe(x.from), To: x.describe(x.to), Service: x.service.String(),
 		There: there.WhyLeg, Remedies: []operator.Remedy{},
 	}
 	switch {
@@ -129,15 +131,6 @@ func (x *inquiry) describe(e end) operator.WhyEnd {
 		}
 	}
 	return d
-}
-
-// probe returns the first packet; nil if there is none.
-func (x *inquiry) probe() *Probe {
-	there := x.there(nil)
-	if there.at.Frame == nil {
-		return nil
-	}
-	return &there.at
 }
 
 // legs simulates the first packet, and the reply with the state that this one leaves; the reply is
@@ -239,10 +232,7 @@ func (l *leg) refuse(device string, code flow.Code, why string) {
 
 // run simulates the leg. arrives reports whether a port is the one that it should arrive at.
 func (x *inquiry) run(l *leg, state *simulate.Memory, arrives func(port string) bool) {
-	in := simulate.Input{PortID: l.at.PortID, HostID: l.at.HostID, Frame: l.at.Frame, Explain: true}
-	if state != nil {
-		in.State = state
-	}
+	in := simulate.Input{PortID: l.at.PortID, HostID: l.at.HostID, Frame: l.at.Frame, State: state, Explain: true}
 	s := simulate.NewSimulator(x.world)
 	d := s.Run(in)
 	if d.Verdict == flow.Postponed && LANPort(x.snap, d.Wait.Device) != "" {
@@ -254,9 +244,7 @@ func (x *inquiry) run(l *leg, state *simulate.Memory, arrives func(port string) 
 		in.Overdue = true
 		d = s.Run(in)
 	}
-	if state != nil {
-		state.Commit(d)
-	}
+	state.Commit(d)
 	l.Trace = flow.Answer(d)
 	l.judge(d, arrives)
 	if l.code == flow.CodeNoRule {
@@ -314,7 +302,7 @@ func (h headers) rewritten(r *flow.Rewrite) headers {
 // that knows the connections there are.
 func Settle(a *operator.WhyAnswer, live *flow.TraceAnswer) {
 	if live.Verdict == flow.Postponed.String() {
-		return // the agent asks for what the store knows, or nobody does
+		return // the agent asks for a neighbour first; what the server found stands
 	}
 	a.There.Trace = *live
 	outputs := slices.ContainsFunc(live.Outputs, func(o flow.TraceOutput) bool { return a.There.Allowed || o.PortID == a.To.Port })

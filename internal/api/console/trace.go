@@ -102,15 +102,23 @@ func localnetEntry(snap *records.Snap, network, host string) (entry, error) {
 // answer has the host at the entry answer with its live state, or simulates here when no agent of
 // it does.
 func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, frame []byte) (*flow.TraceAnswer, error) {
-	if _, alive := schema.HostStates.Peek(snap, at.host); alive {
-		answer, err := c.ask(ctx, topology.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame}, c.TraceWait)
-		if err != nil || answer != nil {
-			return answer, err
-		}
-		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, at.host), "id", at.host, "port", at.port, "waited", c.TraceWait)
+	if live, err := c.askLive(ctx, snap, at, frame); err != nil || live != nil {
+		return live, err
 	}
 	answer := c.world.Trace(snap, simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
 	return &answer, nil
+}
+
+// askLive has the agent of the host at the entry say what becomes of a frame; nil if none does.
+func (c *console) askLive(ctx context.Context, snap *records.Snap, at entry, frame []byte) (*flow.TraceAnswer, error) {
+	if _, alive := schema.HostStates.Peek(snap, at.host); !alive {
+		return nil, nil
+	}
+	answer, err := c.ask(ctx, topology.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame}, c.TraceWait)
+	if err == nil && answer == nil {
+		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, at.host), "id", at.host, "port", at.port, "waited", c.TraceWait)
+	}
+	return answer, err
 }
 
 // ask leaves a request to an agent in the store, under a lease, and waits for the answer; nil when

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -9,8 +8,6 @@ import (
 	"heddle/internal/api/operator"
 	"heddle/internal/explain"
 	"heddle/internal/store/records"
-	"heddle/internal/store/schema"
-	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 )
 
@@ -37,33 +34,18 @@ func (c *console) why(w http.ResponseWriter, r *http.Request) error {
 	} else if err != nil {
 		return err
 	}
-	live, err := c.askLive(r.Context(), snap, probe)
-	if err != nil {
-		return err
-	}
-	if live != nil {
-		explain.Settle(a, live)
+	if probe != nil {
+		live, err := c.askLive(r.Context(), snap, entry{probe.PortID, probe.HostID}, probe.Frame)
+		if err != nil {
+			return err
+		}
+		if live != nil && live.Error == "" {
+			explain.Settle(a, live)
+		}
 	}
 	a.Names = whyNames(snap, a)
 	api.WriteJSON(w, http.StatusOK, a)
 	return nil
-}
-
-// askLive has the agent of the host where a packet comes in say what becomes of it; nil if none
-// does.
-func (c *console) askLive(ctx context.Context, snap *records.Snap, p *explain.Probe) (*flow.TraceAnswer, error) {
-	if p == nil {
-		return nil, nil
-	}
-	if _, alive := schema.HostStates.Peek(snap, p.HostID); !alive {
-		return nil, nil
-	}
-	answer, err := c.ask(ctx, topology.TraceRequest{HostID: p.HostID, PortID: p.PortID, Frame: p.Frame}, c.TraceWait)
-	if err != nil || answer == nil || answer.Error != "" {
-		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, p.HostID), "id", p.HostID, "port", p.PortID, "err", err)
-		return nil, ctx.Err()
-	}
-	return answer, nil
 }
 
 // whyNames returns what the ids in an answer stand for.

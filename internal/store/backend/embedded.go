@@ -87,6 +87,9 @@ const (
 	renewEvery = 12 * time.Hour
 )
 
+// StoreDir returns the directory of the embedded store within a server's data directory.
+func StoreDir(dataDir string) string { return Embedded{DataDir: dataDir}.etcdDir() }
+
 // The files of a data directory.
 func (o Embedded) etcdDir() string       { return filepath.Join(o.DataDir, "etcd") }
 func (o Embedded) memberSocket() string  { return filepath.Join(o.DataDir, "member.sock") } // etcd's, behind the front
