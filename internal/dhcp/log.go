@@ -3,6 +3,7 @@ package dhcp
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -40,7 +41,7 @@ func parseLine(raw string) line {
 const (
 	// longestLine bounds the lines that are read whole, in bytes.
 	longestLine = 4096
-	// longestLog bounds the log, in bytes: a longer one is emptied once it has been read.
+	// longestLog bounds the space of the log, in bytes: what has been read of a longer one is freed.
 	longestLog = 1 << 20
 )
 
@@ -63,6 +64,7 @@ func openLog(path string) (*os.File, *logReader, error) {
 type logReader struct {
 	file    *os.File
 	changes *os.File // of inotify
+	freed   int64    // bytes at the file's start that take no space any more
 }
 
 func followLog(path string) (*logReader, error) {
@@ -72,8 +74,8 @@ func followLog(path string) (*logReader, error) {
 	}
 	r := &logReader{changes: os.NewFile(uintptr(fd), "changes of "+path)}
 	if _, err = unix.InotifyAddWatch(fd, path, unix.IN_MODIFY); err == nil {
-		if r.file, err = os.Open(path); err == nil {
-			_, err = r.file.Seek(0, io.SeekEnd)
+		if r.file, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
+			r.freed, err = r.file.Seek(0, io.SeekEnd)
 		}
 	}
 	if err != nil {
@@ -117,18 +119,28 @@ func (r *logReader) run(ctx context.Context, out chan<- line) error {
 	}
 }
 
-// shorten empties a long log that has been read to its end. Writers append at the new end.
+// shorten frees what has been read of the log, once it is long. Writers go on at its end, so that no
+// line is lost that one of them writes meanwhile.
 func (r *logReader) shorten(lines *bufio.Reader, begun string) error {
 	at, err := r.file.Seek(0, io.SeekCurrent)
-	if err != nil || at < longestLog || begun != "" {
+	if err != nil || at-r.freed < longestLog || begun != "" {
 		return err
 	}
-	if err := os.Truncate(r.file.Name(), 0); err != nil {
-		return err
+	err = unix.Fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, r.freed, at-r.freed)
+	if errors.Is(err, unix.EOPNOTSUPP) { // on a ramfs
+		return r.empty(lines)
 	}
-	if _, err = r.file.Seek(0, io.SeekStart); err == nil {
-		lines.Reset(r.file)
+	r.freed = at
+	return err
+}
+
+// empty empties the log. Lines that are written since it was read to its end are lost.
+func (r *logReader) empty(lines *bufio.Reader) error {
+	err := os.Truncate(r.file.Name(), 0)
+	if err == nil {
+		_, err = r.file.Seek(0, io.SeekStart)
 	}
+	lines.Reset(r.file)
 	return err
 }
 
