@@ -41,7 +41,7 @@ func parseLine(raw string) line {
 const (
 	// longestLine bounds the lines that are read whole, in bytes.
 	longestLine = 4096
-	// longestLog bounds the space of the log, in bytes: what has been read of a longer one is freed.
+	// longestLog bounds the log, in bytes that it takes: what has been read of more is freed.
 	longestLog = 1 << 20
 )
 
@@ -119,8 +119,8 @@ func (r *logReader) run(ctx context.Context, out chan<- line) error {
 	}
 }
 
-// shorten frees what has been read of the log, once it is long. Writers go on at its end, so that no
-// line is lost that one of them writes meanwhile.
+// shorten frees what has been read of the log, once it is long. Writers go on at its end, so that
+// no line is lost that one of them writes meanwhile.
 func (r *logReader) shorten(lines *bufio.Reader, begun string) error {
 	at, err := r.file.Seek(0, io.SeekCurrent)
 	if err != nil || at-r.freed < longestLog || begun != "" {
