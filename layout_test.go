@@ -18,7 +18,7 @@ import (
 )
 
 // words are data with their own rules: all may import them.
-var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp"}
+var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp", "internal/audit"}
 
 // machinery knows no words; all but words and thinking may import it.
 var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/sealing", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry", "internal/spans", "internal/ovsdb"}
@@ -33,7 +33,7 @@ var may = map[string][]string{
 	// (docs/decisions/0013).
 	"calico/client": {"calico", "calico/selector", "internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"}, "calico/ipam": {"calico", "calico/client", "internal/task"}, "calico/legacy": {"calico", "calico/client"},
 	"internal/neutron": words, "internal/topology": words,
-	"internal/topology/packet": {}, "internal/topology/flow": words, "internal/topology/routerbgp": {},
+	"internal/audit": {}, "internal/topology/packet": {}, "internal/topology/flow": words, "internal/topology/routerbgp": {},
 	// Thinking: words only.
 	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
 	// Machinery: no words. schema alone joins words with records.
@@ -85,12 +85,14 @@ var may = map[string][]string{
 	"internal/xen/star":    {},
 	"internal/xen/ovs":     {"internal/ovsdb"},
 	"internal/xen/objects": join(machinery, []string{"internal/store/schema", "internal/xen/model"}),
-	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials", "internal/strictjson"}),
+	"internal/xen/xapi":    join(machinery, []string{"internal/audit", "internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials", "internal/strictjson"}),
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),
 	"internal/xen/agent":   join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Questions about the virtual network are answered by the code that forwards, and by the
 	// translation of what a change would be.
 	"internal/explain": join(words, machinery, []string{"internal/api/operator", "internal/control/translate", "internal/store/schema", "internal/topology/simulate"}),
+	// History knows what changes mean, and follows them by the store alone.
+	"internal/history": join(words, machinery, []string{"internal/store/schema"}),
 	// Edges.
 	"internal/api": join(words, []string{"internal/spans", "internal/task", "internal/strictjson", "internal/store"}),
 	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.
@@ -156,7 +158,7 @@ var onlyIn = map[string][]string{
 // pure packages think only: state in, result out.
 var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc", "internal/policy/judge", "internal/bgp/plan",
 	"internal/dhcp/plan", "internal/services/plan", "internal/xen/model", "internal/xen/wire", "internal/xen/star",
-	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp", "calico", "calico/selector"}
+	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "internal/topology/routerbgp", "internal/audit", "calico", "calico/selector"}
 
 // impure imports are kept out of pure packages.
 var impure = []string{"context", "os", "net", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "sync", "io/ioutil"}

@@ -28,6 +28,7 @@ import (
 	"heddle/internal/api/servers"
 	"heddle/internal/cli"
 	"heddle/internal/control"
+	"heddle/internal/history"
 	"heddle/internal/sealing"
 	"heddle/internal/services"
 	"heddle/internal/spans"
@@ -220,7 +221,7 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: s.watchdog.Hung, Log: log},
 		log:     &c.log, settings: startedWith(ctx),
 	}, s.waiting)...)
-	s.tasks = append(s.tasks, newStoreProbe(st, log, s.metrics), s.replica)
+	s.tasks = append(s.tasks, newStoreProbe(st, log, s.metrics), s.replica, history.NewJanitor(st, log.With("part", "audit")))
 	age, aging := newReplicaAge(s.replica.Fresh)
 	s.tasks = append(s.tasks, aging)
 	s.metrics.Register(func() []telemetry.Value { return slices.Concat(s.figures(), age.metrics(time.Now())) })
@@ -425,7 +426,7 @@ func (s *server) addNeutronAPI() error {
 		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: c.dnsDomain, Timeout: requestTimeout, Log: s.log.With("part", "neutron"),
 	})
 	_, err := s.addServer(api.Options{
-		Name: "neutron", Listen: c.neutron, Handler: handler, CertFile: c.tlsCert, KeyFile: c.tlsKey, MaxBody: neutronv2.MaxBody, Refuse: neutronv2.Refuse,
+		Name: "neutron", Listen: c.neutron, Handler: handler, CertFile: c.tlsCert, KeyFile: c.tlsKey, MaxBody: neutronv2.MaxBody, Refuse: neutronv2.Refuse, Audited: true,
 	})
 	return err
 }
@@ -469,7 +470,7 @@ func (s *server) addOperator() error {
 	s.addAuthority(guarded)
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()
-	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: withTimeout(open), CertFile: cert, KeyFile: key})
+	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: withTimeout(open), CertFile: cert, KeyFile: key, Audited: true})
 	return err
 }
 

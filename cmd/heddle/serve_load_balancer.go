@@ -54,7 +54,7 @@ func (s *server) addLoadBalancerAPI() error {
 		Log: s.log.With("part", "load balancer API"),
 	})
 	_, err := s.addServer(api.Options{
-		Name: "load-balancer", Listen: address, Handler: handler, CertFile: c.tlsCert, KeyFile: c.tlsKey, MaxBody: octaviav2.MaxBody, Refuse: octaviav2.Refuse,
+		Name: "load-balancer", Listen: address, Handler: handler, CertFile: c.tlsCert, KeyFile: c.tlsKey, MaxBody: octaviav2.MaxBody, Refuse: octaviav2.Refuse, Audited: true,
 	})
 	return err
 }

@@ -43,7 +43,9 @@ type requestBody struct {
 	touched bool // something was read from the client
 	ended   bool // nothing is left to read
 	err     error
-	visit   *visit      // of the gate; nil = not entered, or left
+	visit   *visit // of the gate; nil = not entered, or left
+	keep    int    // most bytes of the beginning that are kept
+	kept    []byte
 	brief   bool        // leave the gate once the body is read
 	slow    atomic.Bool // the body was cut off
 }
@@ -78,6 +80,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		n, err = int(b.left), b.tooLarge()
 	}
 	b.left -= int64(n)
+	b.kept = append(b.kept, p[:min(n, b.keep-len(b.kept))]...)
 	if b.ended && b.visit != nil {
 		b.gate.arrived(b.visit)
 	}

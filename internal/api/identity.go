@@ -40,8 +40,10 @@ type Identity struct {
 	DomainID          string
 	DomainName        string
 
-	Roles   []string // names; case matters
-	Expires time.Time
+	Roles []string // names; case matters
+	// ApplicationCredentialID is that by which the token was issued; "" = by none.
+	ApplicationCredentialID string
+	Expires                 time.Time
 }
 
 // Admin reports whether the token has the role admin.

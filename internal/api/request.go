@@ -26,7 +26,8 @@ type request struct {
 	base   string // scheme://host[/prefix] as the client sees it
 	client netip.Addr
 	log    *slog.Logger
-	who    *Identity // set by RequireToken
+	who    *Identity    // set by RequireToken
+	body   *requestBody // nil = none
 	// decoding holds an item for each body that is being decoded; nil = not bounded.
 	decoding chan struct{}
 }
@@ -112,10 +113,14 @@ func (s *Server) Handler() http.Handler {
 			decoding: s.decoding,
 		}
 		ctx, span := s.opts.Spans.Request(context.WithValue(r.Context(), requestKey{}, q), s.opts.Name, r.Header)
+		if s.opts.Audited {
+			ctx = s.audited(ctx, q, r)
+		}
 		r = r.WithContext(ctx)
 		out := &response{ResponseWriter: w}
 		out.Header().Set(RequestIDHeader, q.id)
 		body := s.limitBody(out, r)
+		q.body = body
 		defer func() {
 			if p := recover(); p != nil {
 				s.recovered(out, q, p)
@@ -160,6 +165,9 @@ func (s *Server) limitBody(w http.ResponseWriter, r *http.Request) *requestBody 
 		return nil
 	}
 	b := &requestBody{ReadCloser: r.Body, request: r, answer: w, gate: s.gate, limit: s.opts.MaxBody, left: s.opts.MaxBody, brief: s.opts.LongCalls}
+	if s.opts.Audited {
+		b.keep = mostAudited
+	}
 	r.Body = b
 	// The server would otherwise read on for a while before an early answer goes out, then cut the
 	// connection.

@@ -52,6 +52,9 @@ type Options struct {
 	// room only while they are read.
 	LongCalls bool
 
+	// Audited is set for APIs whose changes are recorded with the request that made them.
+	Audited bool
+
 	// Refuse answers a request that the server turns away before the handler sees it, in the form
 	// of the API's errors; nil = Keystone's form.
 	Refuse func(w http.ResponseWriter, r *http.Request, e *Error)

@@ -51,6 +51,7 @@ type Attribute struct {
 	Filter, Sort bool
 	Hidden       bool // never answered: it is written only, or a filter's name
 	Computed     bool // costs a look at other objects
+	Secret       bool // records of requests do not repeat it
 
 	Type string // for readers of the documentation
 	Doc  string

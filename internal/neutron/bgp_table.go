@@ -45,7 +45,7 @@ func bgpPeerTable() *Table[*BGPPeer] {
 		asNumberColumn("remote_as", func(o *BGPPeer) uint32 { return o.RemoteAS }),
 		row(Attribute{Name: "auth_type", Create: true, Default: required{}, Filter: true, Sort: true, Type: "string",
 			Doc: "none or md5", parse: oneOf(BGPAuthNone, BGPAuthMD5)}, textValue(func(o *BGPPeer) string { return o.AuthType })),
-		row(Attribute{Name: "password", Create: true, Update: true, Hidden: true, Type: "string",
+		row(Attribute{Name: "password", Create: true, Update: true, Hidden: true, Secret: true, Type: "string",
 			Doc: "of md5, which needs one; never answered", parse: orNull(md5Password)}, value[*BGPPeer]{}),
 	}
 	return newTable(BGPPeers, append(cols, projectColumns(std)...))

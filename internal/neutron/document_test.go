@@ -10,7 +10,7 @@ import (
 	"heddle/internal/neutron"
 )
 
-var update = flag.Bool("update", false, "write the attribute tables into docs/neutron.md")
+var update = flag.Bool("update", false, "write the attribute tables into docs/neutron.md, and the golden files")
 
 // document is docs/neutron.md, whose last part is made of the attribute tables.
 const (

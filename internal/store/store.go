@@ -123,6 +123,21 @@ func WithLastReserve(ctx context.Context) context.Context {
 // UsesLastReserve reports whether WithLastReserve marked ctx.
 func UsesLastReserve(ctx context.Context) bool { return ctx.Value(lastReserveKey{}) != nil }
 
+type noteKey struct{}
+
+// WithNote makes the transactions of package records under ctx put what note returns as well: a
+// record of why they were made, which thereby has their revision. note is called at
+// each attempt to commit.
+func WithNote(ctx context.Context, note func() (Op, error)) context.Context {
+	return context.WithValue(ctx, noteKey{}, note)
+}
+
+// Note returns what WithNote has given to ctx, or nil.
+func Note(ctx context.Context) func() (Op, error) {
+	note, _ := ctx.Value(noteKey{}).(func() (Op, error))
+	return note
+}
+
 // Store is the contract of etcd and memory stores; one test body proves both.
 type Store interface {
 	// Get returns the key, or ErrNotFound. It is linearizable.

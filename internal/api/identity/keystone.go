@@ -197,6 +197,8 @@ func parseKeystone(body []byte) (*api.Identity, error) {
 			Project   named
 			Domain    named
 			Roles     []named
+
+			ApplicationCredential struct{ ID string } `json:"application_credential"`
 		}
 	}
 	if err := json.Unmarshal(body, &doc); err != nil {
@@ -208,7 +210,7 @@ func parseKeystone(body []byte) (*api.Identity, error) {
 	}
 	id := &api.Identity{UserID: t.User.ID, UserName: t.User.Name, UserDomainID: t.User.Domain.ID, UserDomainName: t.User.Domain.Name,
 		ProjectID: t.Project.ID, ProjectName: t.Project.Name, ProjectDomainID: t.Project.Domain.ID, ProjectDomainName: t.Project.Domain.Name,
-		DomainID: t.Domain.ID, DomainName: t.Domain.Name, Expires: t.ExpiresAt}
+		DomainID: t.Domain.ID, DomainName: t.Domain.Name, ApplicationCredentialID: t.ApplicationCredential.ID, Expires: t.ExpiresAt}
 	for _, r := range t.Roles {
 		id.Roles = append(id.Roles, r.Name)
 	}

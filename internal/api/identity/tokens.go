@@ -128,7 +128,7 @@ func (x *tokenStore) resolve(r records.Reader, t *Token) *live {
 		}
 	}
 	l := &live{token: t, identity: on.identity()}
-	l.identity.Expires = t.ExpiresAt
+	l.identity.Expires, l.identity.ApplicationCredentialID = t.ExpiresAt, t.AppCredentialID
 	for _, g := range t.Roles {
 		a, ok := x.assignments.Peek(r, assignmentKey(t.UserID, t.target(), g.RoleID))
 		if !ok || a.Grant != g.Grant {

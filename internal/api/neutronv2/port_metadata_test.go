@@ -44,6 +44,11 @@ func TestPortMetadata(t *testing.T) {
 	} {
 		s.refused(t, tt.status, tt.who, tt.method, tt.path, tt.body, tt.want)
 	}
+	for _, kv := range s.records(t) {
+		if text := string(kv.Value); strings.Contains(text, "I2Nsb3VkLWNvbmZpZwo") || strings.Contains(text, "$salt") {
+			t.Errorf("the record of a request has secrets: %s", text)
+		}
+	}
 	without := newServer(t, control.Options{})
 	network = without.create(t, "member", "networks", `{"network":{}}`)["id"].(string)
 	at = "/ports/" + without.create(t, "member", "ports", `{"port":{"network_id":"`+network+`"}}`)["id"].(string) + "/metadata"

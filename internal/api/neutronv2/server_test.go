@@ -64,7 +64,7 @@ func newServerOf(t testing.TB, opts control.Options, handler func(neutronv2.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := api.NewServer(api.Options{Name: "network", Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), MaxBody: 4 << 20, Refuse: neutronv2.Refuse,
+	h, err := api.NewServer(api.Options{Name: "network", Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), MaxBody: 4 << 20, Refuse: neutronv2.Refuse, Audited: true,
 		Handler: handler(neutronv2.Options{Operations: ops, Tokens: tokens, IdentityURL: "http://identity/v3", DNSDomain: "example.org", Log: slog.New(slog.NewTextHandler(t.Output(), nil))})})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -123,6 +124,10 @@ func (u *update) try(ctx context.Context, snap *snapshot.Snapshot) (int64, error
 	if len(ops) == 0 {
 		return snap.Revision, nil
 	}
+	ops, err := withNote(ctx, ops)
+	if err != nil {
+		return 0, err
+	}
 	if n := max(len(conds), len(ops)); n > MaxOperations {
 		return 0, fmt.Errorf("%w: it takes %d operations, at most %d are done at once", store.ErrTooLarge, n, MaxOperations)
 	}
@@ -139,6 +144,20 @@ func (u *update) try(ctx context.Context, snap *snapshot.Snapshot) (int64, error
 	}
 	u.committed(rev, snap.History)
 	return rev, nil
+}
+
+// withNote adds the note of ctx to a commit, unless all that it writes ends by itself, as requests
+// to agents do.
+func withNote(ctx context.Context, ops []store.Op) ([]store.Op, error) {
+	note := store.Note(ctx)
+	if note == nil || !slices.ContainsFunc(ops, func(o store.Op) bool { return o.Lease == 0 }) {
+		return ops, nil
+	}
+	op, err := note()
+	if err != nil {
+		return nil, fmt.Errorf("note of the commit: %w", err)
+	}
+	return append(ops, op), nil
 }
 
 // write commits in a span of its own.

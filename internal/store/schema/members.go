@@ -26,6 +26,8 @@ type Server struct {
 	MissingKey *MissingKey `json:"missing_key,omitempty"`
 	// FullDisk is set while a cluster's server accepts no writes because its disk is full.
 	FullDisk *FullDisk `json:"full_disk,omitempty"`
+	// Journalled is the revision of the last record of a request that the server has journalled.
+	Journalled int64 `json:"journalled,omitempty"`
 	Reach
 }
 

@@ -16,6 +16,7 @@
 //	/heddle/scheduler                                  held by the server that chooses them
 //	/heddle/gateways                                   held by the server that drives switches
 //	/heddle/dns/…                                      names published on a DNS server
+//	/heddle/audit/<request>                            who requested a change, until journalled
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
 

@@ -118,6 +118,7 @@ func (s *Server) answer(ctx context.Context, from netip.Addr, name string, param
 	if failure := c.take(params); failure != nil {
 		return failed(failure)
 	}
+	c.audited()
 	if async {
 		return c.startTask()
 	}
