@@ -59,7 +59,7 @@ func newMembership(st store.Store, name, role string, describe func(*schema.Serv
 
 // describe fills in what other servers, hosts and operators should know about this server.
 func (s *server) describe(own *schema.Server) {
-	own.Reach, own.MissingKey, own.FullDisk = s.reach(), s.missingKey(), s.fullDisk()
+	own.Reach, own.MissingKey, own.FullDisk, own.Journalled = s.reach(), s.missingKey(), s.fullDisk(), s.journal.Recorded()
 }
 
 // fullDisk returns the full disk of this server for the other servers of its cluster; nil if it has

@@ -33,6 +33,7 @@ import (
 	"heddle/internal/services"
 	"heddle/internal/spans"
 	"heddle/internal/store/backend"
+	"heddle/internal/store/journal"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -221,7 +222,8 @@ func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog
 		Options: telemetry.Options{Listen: c.metrics, Metrics: s.metrics, Hung: s.watchdog.Hung, Log: log},
 		log:     &c.log, settings: startedWith(ctx),
 	}, s.waiting)...)
-	s.tasks = append(s.tasks, newStoreProbe(st, log, s.metrics), s.replica, history.NewJanitor(st, log.With("part", "audit")))
+	s.journal = history.NewJournal(c.data, st, log.With("part", "journal"))
+	s.tasks = append(s.tasks, newStoreProbe(st, log, s.metrics), s.replica, s.journal, history.NewJanitor(st, log.With("part", "audit")))
 	age, aging := newReplicaAge(s.replica.Fresh)
 	s.tasks = append(s.tasks, aging)
 	s.metrics.Register(func() []telemetry.Value { return slices.Concat(s.figures(), age.metrics(time.Now())) })
@@ -274,6 +276,7 @@ type server struct {
 	watchdog *task.Watchdog
 	replica  *replica.Replica
 	db       *records.DB
+	journal  *journal.Journal
 	control  *control.Service
 	secrets  *sealing.ServerKey // nil: its file is missing
 	statuses *control.Statuses

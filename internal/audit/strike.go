@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -39,23 +40,32 @@ var errCut = errors.New("the rest is left out")
 // Strike returns a JSON value without white space and with its secrets struck out. It is cut off
 // after MaxBody bytes, or where raw is no JSON any more, and nothing of a secret comes before that.
 func Strike(raw []byte) (body string, cut bool) {
-	s := striking{in: json.NewDecoder(bytes.NewReader(raw))}
-	s.in.UseNumber()
-	err := s.value()
+	out, err := strike(raw, MaxBody)
 	if err == io.EOF && len(raw) == 0 {
 		return "", false
 	}
-	return s.out.String(), err != nil
+	return string(out), err != nil
+}
+
+// StrikeAll returns a whole JSON value without white space and with its secrets struck out.
+func StrikeAll(raw []byte) ([]byte, error) { return strike(raw, math.MaxInt) }
+
+func strike(raw []byte, most int) ([]byte, error) {
+	s := striking{in: json.NewDecoder(bytes.NewReader(raw)), most: most}
+	s.in.UseNumber()
+	err := s.value()
+	return s.out.Bytes(), err
 }
 
 type striking struct {
-	in  *json.Decoder
-	out bytes.Buffer
+	in   *json.Decoder
+	out  bytes.Buffer
+	most int // bytes
 }
 
 // write writes a token, unless that exceeds the limit.
 func (s *striking) write(text []byte) error {
-	if s.out.Len()+len(text) > MaxBody {
+	if s.out.Len()+len(text) > s.most {
 		return errCut
 	}
 	s.out.Write(text)

@@ -1,5 +1,3 @@
-// Package history records who changed what: it removes the records of requests from the store once
-// the servers' journals have them.
 package history
 
 import (
