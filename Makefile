@@ -56,9 +56,9 @@ hosts: build        ## the guides with packages from nothing: a server and two h
 setup:              ## install what demo and test use
 	@scripts/setup
 
-generate:           ## rebuild the eBPF objects: the same bytes wherever the tree is, with Debian 12's clang 14.0.6
+generate:           ## rebuild the eBPF objects and the console's page: the same bytes wherever the tree is, with Debian 12's clang 14.0.6
 	@scripts/setup generate
-	go generate ./internal/overlay/datapath/...
+	go generate ./internal/overlay/datapath/... ./internal/api/console
 
 bench: build        ## Go benchmarks for BENCHTIME=1s each, and the traffic figures of docs/performance.md
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...

@@ -153,6 +153,7 @@ var onlyIn = map[string][]string{
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},
 	"github.com/spf13/cobra":                {"internal/command", "internal/cli", "internal/demo", "internal/bench", "cmd/heddle"},
 	"github.com/tidwall/btree":              {"internal/store", "internal/store/snapshot", "internal/store/records"},
+	"github.com/chromedp":                   {"cmd/heddle"}, // in tests
 	"github.com/gophercloud/gophercloud/v2": {"internal/cloud", "internal/lab", "internal/demo", "internal/bench"},
 }
 

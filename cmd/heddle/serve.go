@@ -280,7 +280,7 @@ type server struct {
 	control  *control.Service
 	secrets  *sealing.ServerKey // nil: its file is missing
 	statuses *control.Statuses
-	tokens   api.Validator
+	tokens   console.Accounts
 	// identityURL is returned to clients without a valid token.
 	identityURL string
 	hosts       hosts.Options  // by which hosts join
@@ -471,7 +471,8 @@ func (s *server) addOperator() error {
 	s.metrics.Register(hosts.Register(open, guarded, o))
 	s.metrics.Register(servers.Register(open, guarded, s.clusterOptions()))
 	s.addAuthority(guarded)
-	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
+	console.RegisterPage(open, s.tokens)
+	open.Handle("/", console.WithSession(api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute))))
 	cert, key := c.operatorCertificate()
 	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: withTimeout(open), CertFile: cert, KeyFile: key, Audited: true})
 	return err

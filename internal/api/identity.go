@@ -61,6 +61,16 @@ type Validator interface {
 	Validate(ctx context.Context, token string) (*Identity, error)
 }
 
+// Login is a user with a password, and the project that a token should be for.
+type Login struct {
+	User       string `json:"user"`
+	Password   string `json:"password"`
+	UserDomain string `json:"user_domain"` // name; "" = Default
+	// Project is the name of the project; "" = the user's default project. It is in ProjectDomain.
+	Project       string `json:"project"`
+	ProjectDomain string `json:"project_domain"` // name; "" = Default
+}
+
 // RequireToken passes requests with a valid token to next, where Who and Caller return whose it is.
 // Others get 401 with a pointer to identityURL, the public address of the identity service
 // (neutron-api §1); "" is this API itself.

@@ -1,6 +1,7 @@
 // Package console is the operators' view of a running Heddle: its status, traces through the
 // virtual network and probes of it, the BGP sessions of routers, and the format of the store.
-// Every call wants the role admin.
+// Every call wants the role admin. It also serves the page that shows these in a browser, and the
+// sessions by which browsers call them.
 package console
 
 import (
@@ -46,6 +47,10 @@ func Register(mux *http.ServeMux, o Options) {
 	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
 	mux.HandleFunc("POST /v1/support", api.Admin(c.support))
 	mux.HandleFunc("GET /v1/status", api.Admin(c.status))
+	mux.HandleFunc("GET /v1/health", api.Admin(c.health))
+	mux.HandleFunc("GET /v1/topology", api.Admin(c.topology))
+	mux.HandleFunc("GET /v1/search", api.Admin(c.search))
+	c.objectCalls(mux)
 	mux.HandleFunc("GET /v1/traffic", api.Admin(c.traffic))
 	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))
 	mux.HandleFunc("GET /v1/upgrade", api.Admin(c.upgrade))

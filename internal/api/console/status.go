@@ -142,37 +142,46 @@ func (c *console) status(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	known, err := c.hostsOf(r.Context(), snap)
+	v, err := c.findStatus(r.Context(), snap)
 	if err != nil {
 		return err
 	}
-	v := statusView{Servers: servers(snap), Cluster: []ClusterMember{}, Hosts: known, Certificates: []Certificate{}}
-	found, _, err := schema.ReadFormat(r.Context(), c.DB.Store())
+	api.WriteJSON(w, http.StatusOK, v)
+	return nil
+}
+
+// findStatus returns the status. Agents are asked for their part.
+func (c *console) findStatus(ctx context.Context, snap *records.Snap) (*statusView, error) {
+	known, err := c.hostsOf(ctx, snap)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	v := &statusView{Servers: servers(snap), Cluster: []ClusterMember{}, Hosts: known, Certificates: []Certificate{}}
+	found, _, err := schema.ReadFormat(ctx, c.DB.Store())
+	if err != nil {
+		return nil, err
 	}
 	v.Store = storeView{Members: []StoreMember{}, Written: found.Written, Newest: schema.NewestFormat(found, schema.Members(snap))}
 	if c.Cluster != nil {
-		members, err := c.Cluster(r.Context())
+		members, err := c.Cluster(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		v.addCluster(members)
 	}
 	if c.StoreMembers != nil {
-		if v.Store.Members, err = c.StoreMembers(r.Context()); err != nil {
-			return err
+		if v.Store.Members, err = c.StoreMembers(ctx); err != nil {
+			return nil, err
 		}
 	}
 	if c.Certificates != nil {
 		v.Certificates = append(v.Certificates, c.Certificates()...)
 	}
-	c.askHosts(r.Context(), v.Hosts)
+	c.askHosts(ctx, v.Hosts)
 	v.Ports = ports(snap, v.Hosts)
 	v.PhysicalNetworks = physicalNetworks(snap)
 	v.Problems = v.findProblems(time.Now())
-	api.WriteJSON(w, http.StatusOK, v)
-	return nil
+	return v, nil
 }
 
 // addCluster adds the members of the cluster, and whether the server of each is alive.

@@ -12,11 +12,9 @@ import (
 // authRequest is the body of POST /v3/auth/tokens (neutron-api §11).
 type authRequest struct {
 	Identity struct {
-		Methods  []string `json:"methods"`
-		Password *struct {
-			User userRef `json:"user"`
-		} `json:"password"`
-		Token *struct {
+		Methods  []string        `json:"methods"`
+		Password *passwordMethod `json:"password"`
+		Token    *struct {
 			ID string `json:"id"`
 		} `json:"token"`
 		AppCredential *struct {
@@ -31,12 +29,18 @@ type authRequest struct {
 
 // ref names an object by its id, or by a name that is unique in a domain.
 type ref struct {
-	ID     string `json:"id"`
-	Name   string `json:"name"`
-	Domain *struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-	} `json:"domain"`
+	ID     string     `json:"id"`
+	Name   string     `json:"name"`
+	Domain *domainRef `json:"domain"`
+}
+
+type domainRef struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+type passwordMethod struct {
+	User userRef `json:"user"`
 }
 
 type userRef struct {

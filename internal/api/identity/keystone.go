@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"heddle/internal/api"
+	"heddle/internal/api/credentials"
 )
 
 // How long answers of Keystone are believed: a token revoked there dies here within this time.
@@ -33,6 +34,7 @@ const (
 	subjectTokenHeader  = "X-Subject-Token"
 	jsonContentType     = "application/json"
 	keystoneNoCatalogue = "/auth/tokens?nocatalog"
+	defaultDomain       = "Default" // name of the domain of users and projects without one
 )
 
 // KeystoneOptions say where an existing Keystone is and who asks it about tokens.
@@ -54,6 +56,8 @@ type Keystone struct {
 	url    string // ends in /v3
 	client *http.Client
 	asking singleflight.Group // one question per token at a time
+	// throttle slows down clients that guess: Keystone sees the server's address, not theirs.
+	throttle *credentials.Throttle
 
 	mu      sync.Mutex
 	own     string // the service user's own token
@@ -78,14 +82,14 @@ func NewKeystone(o KeystoneOptions) (*Keystone, error) {
 	if !strings.HasSuffix(u.Path, "/v3") {
 		u.Path += "/v3"
 	}
-	o.UserDomain = cmp.Or(o.UserDomain, "Default")
-	o.ProjectDomain = cmp.Or(o.ProjectDomain, "Default")
+	o.UserDomain = cmp.Or(o.UserDomain, defaultDomain)
+	o.ProjectDomain = cmp.Or(o.ProjectDomain, defaultDomain)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
 		TLSClientConfig: &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12}}
-	return &Keystone{opts: o, url: u.String(), client: &http.Client{Transport: transport, Timeout: keystoneTimeout},
+	return &Keystone{opts: o, url: u.String(), client: &http.Client{Transport: transport, Timeout: keystoneTimeout}, throttle: credentials.NewThrottle(o.Now),
 		answers: map[[sha256.Size]byte]answer{}}, nil
 }
 
@@ -125,6 +129,13 @@ func (k *Keystone) remembered(hash [sha256.Size]byte) (answer, bool) {
 	return a, ok && k.opts.Now().Before(a.until)
 }
 
+// forget makes the next question about a token go to Keystone.
+func (k *Keystone) forget(token string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.answers, sha256.Sum256([]byte(token)))
+}
+
 // ask asks Keystone about a token, logging in first when our own token is missing or no longer
 // taken.
 func (k *Keystone) ask(ctx context.Context, hash [sha256.Size]byte, token string) (answer, error) {
@@ -152,7 +163,10 @@ func (k *Keystone) ask(ctx context.Context, hash [sha256.Size]byte, token string
 	return a, nil
 }
 
-var errOwnToken = errors.New("our own token is not taken")
+var (
+	errOwnToken     = errors.New("our own token is not taken")
+	errLoginRefused = errors.New("log-in refused")
+)
 
 func (k *Keystone) ownToken() string {
 	k.mu.Lock()
@@ -219,12 +233,26 @@ func parseKeystone(body []byte) (*api.Identity, error) {
 
 // login gets the service user a token and keeps it for all questions.
 func (k *Keystone) login(ctx context.Context) (string, error) {
+	own, err := k.newToken(ctx, &api.Login{User: k.opts.Username, Password: k.opts.Password, UserDomain: k.opts.UserDomain,
+		Project: k.opts.ProjectName, ProjectDomain: k.opts.ProjectDomain})
+	if err != nil {
+		return "", err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.own = own
+	return own, nil
+}
+
+// newToken asks Keystone for a token.
+func (k *Keystone) newToken(ctx context.Context, l *api.Login) (string, error) {
 	type m = map[string]any
-	body, err := json.Marshal(m{"auth": m{
-		"identity": m{"methods": []string{"password"}, "password": m{"user": m{
-			"name": k.opts.Username, "password": k.opts.Password, "domain": m{"name": k.opts.UserDomain}}}},
-		"scope": m{"project": m{"name": k.opts.ProjectName, "domain": m{"name": k.opts.ProjectDomain}}},
-	}})
+	auth := m{"identity": m{"methods": []string{"password"}, "password": m{"user": m{
+		"name": l.User, "password": l.Password, "domain": m{"name": cmp.Or(l.UserDomain, defaultDomain)}}}}}
+	if l.Project != "" {
+		auth["scope"] = m{"project": m{"name": l.Project, "domain": m{"name": cmp.Or(l.ProjectDomain, defaultDomain)}}}
+	}
+	body, err := json.Marshal(m{"auth": auth})
 	if err != nil {
 		return "", err
 	}
@@ -234,17 +262,16 @@ func (k *Keystone) login(ctx context.Context) (string, error) {
 	}
 	req.Header.Set("Content-Type", jsonContentType)
 	status, header, answer, err := k.do(req)
-	if err != nil {
+	token := header.Get(subjectTokenHeader)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	own := header.Get(subjectTokenHeader)
-	if status != http.StatusCreated || own == "" {
+	case status == http.StatusUnauthorized:
+		return "", fmt.Errorf("%w: %.200s", errLoginRefused, answer)
+	case status != http.StatusCreated || token == "":
 		return "", fmt.Errorf("status %d: %.200s", status, answer)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.own = own
-	return own, nil
+	return token, nil
 }
 
 func (k *Keystone) do(req *http.Request) (status int, header http.Header, body []byte, err error) {

@@ -31,15 +31,21 @@ func (x *tokenCalls) login(c *call, snap *records.Snap) error {
 	if err != nil {
 		return err
 	}
-	token, l, err := x.admit(c.ctx(), snap, ask)
+	token, l, err := x.admitNoted(c.ctx(), snap, ask)
 	if err != nil {
-		if account := ask.account(); account != "" {
-			x.passwords.note(c.ctx(), account, err)
-		}
 		return err
 	}
 	c.w.Header().Set(subjectTokenHeader, token)
 	return c.one(http.StatusCreated, "token", x.render(c.r, l))
+}
+
+// admitNoted is admit that logs and counts a refusal.
+func (x *tokenCalls) admitNoted(ctx context.Context, snap *records.Snap, ask *authRequest) (string, *live, error) {
+	token, l, err := x.admit(ctx, snap, ask)
+	if account := ask.account(); err != nil && account != "" {
+		x.passwords.note(ctx, account, err)
+	}
+	return token, l, err
 }
 
 // admit issues the token that a client may have, and returns its secret.

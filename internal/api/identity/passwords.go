@@ -53,7 +53,7 @@ func (p *passwords) check(ctx context.Context, stored, password string) (bool, e
 func (p *passwords) login(ctx context.Context, account, stored, password string) error {
 	from := api.ClientAddr(ctx)
 	if wait := p.throttle.Wait(account, from); wait > 0 {
-		return &refusedLogin{&api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: "Too many failed logins. Try again later."}, credentials.TooManyAttempts}
+		return &refusedLogin{tooManyLogins(wait), credentials.TooManyAttempts}
 	}
 	right, err := p.check(ctx, stored, password)
 	if err != nil {
@@ -68,6 +68,10 @@ func (p *passwords) login(ctx context.Context, account, stored, password string)
 	}
 	p.throttle.Succeeded(account, from)
 	return nil
+}
+
+func tooManyLogins(wait time.Duration) error {
+	return &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: "Too many failed logins. Try again later."}
 }
 
 // note logs and counts a login that failed with err, if it was refused.

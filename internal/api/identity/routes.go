@@ -31,7 +31,7 @@ type route struct {
 func (s *Service) routes() []route {
 	d := s.directory
 	return slices.Concat(
-		(&tokenCalls{d, s.tokens, s.passwords, &s.catalog, s.opts.TokenLife}).routes(),
+		s.tokenCalls().routes(),
 		(&scopeCalls{d}).routes(),
 		s.catalog.routes(),
 		newDomains(d).routes(),
@@ -41,6 +41,10 @@ func (s *Service) routes() []route {
 		newRoles(d).routes(),
 		(&assignmentCalls{d}).routes(),
 	)
+}
+
+func (s *Service) tokenCalls() *tokenCalls {
+	return &tokenCalls{s.directory, s.tokens, s.passwords, &s.catalog, s.opts.TokenLife}
 }
 
 // Handler serves the API.

@@ -1,0 +1,129 @@
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, call, type Session } from "./api";
+import { Login } from "./login";
+import { Ask } from "./pages/ask";
+import { Hosts } from "./pages/hosts";
+import { Overview } from "./pages/overview";
+import { Empty, Failure, Page } from "./parts";
+import { address, Link } from "./router";
+import { resume, session } from "./session";
+
+const sections = [
+  { path: "/", name: "Overview" },
+  { path: "/ask", name: "Ask" },
+  { path: "/hosts", name: "Hosts" },
+];
+
+function Shown({ path }: { path: string }) {
+  switch (path.split("/")[1]) {
+    case "":
+      return <Overview />;
+    case "ask":
+      return <Ask />;
+    case "hosts":
+      return <Hosts />;
+  }
+  return (
+    <Page title="No such page">
+      <Empty>There is no page at this address. <Link to="/">Overview</Link></Empty>
+    </Page>
+  );
+}
+
+function Header({ who }: { who: Session }) {
+  const path = address.value.pathname;
+  const logOut = async () => {
+    try {
+      await call("DELETE", "/v1/session");
+    } finally {
+      session.value = { ended: false };
+    }
+  };
+  return (
+    <header>
+      <a class="skip" href="#main">Skip to the content</a>
+      <Link to="/" class="brand">
+        <img src="/assets/icon.svg" alt="" width="24" height="24" />
+        Heddle
+      </Link>
+      <nav aria-label="Pages">
+        {who.admin &&
+          sections.map((s) => (
+            <Link key={s.path} to={s.path} aria-current={(s.path === "/" ? path === "/" : path.startsWith(s.path)) ? "page" : undefined}>
+              {s.name}
+            </Link>
+          ))}
+      </nav>
+      <div class="tools">
+        <Theme />
+        <span class="who" title={`project ${who.project || "none"}`}>{who.user}</span>
+        <button type="button" class="small" onClick={logOut}>Log out</button>
+      </div>
+    </header>
+  );
+}
+
+const themes = { auto: "System theme", light: "Light theme", dark: "Dark theme" };
+
+function Theme() {
+  const [theme, setTheme] = useState(localStorage.getItem("theme") ?? "auto");
+  const choose = (to: string) => {
+    setTheme(to);
+    if (to === "auto") {
+      localStorage.removeItem("theme");
+      delete document.documentElement.dataset.theme;
+    } else {
+      localStorage.setItem("theme", to);
+      document.documentElement.dataset.theme = to;
+    }
+  };
+  return (
+    <select aria-label="Theme" class="small" value={theme} onChange={(e) => choose(e.currentTarget.value)}>
+      {Object.entries(themes).map(([value, name]) => (
+        <option key={value} value={value}>{name}</option>
+      ))}
+    </select>
+  );
+}
+
+function App() {
+  const [error, setError] = useState<ApiError>();
+  const start = () => {
+    setError(undefined);
+    resume().catch(setError);
+  };
+  useEffect(start, []);
+  const path = address.value.pathname;
+  // Whoever reads by ear is taken to the new page, as after a page load.
+  useEffect(() => {
+    const heading = document.querySelector("h1")?.textContent;
+    document.title = heading ? `${heading} · Heddle` : "Heddle";
+  });
+  useEffect(() => document.getElementById("main")?.focus({ preventScroll: true }), [path]);
+
+  const who = session.value;
+  if (error) return <main class="login"><Failure error={error} again={start} /></main>;
+  if (!who) return <p class="quiet" role="status">Loading…</p>;
+  if ("ended" in who) return <Login ended={who.ended} />;
+  return (
+    <>
+      <Header who={who} />
+      {who.admin ? (
+        <Shown path={path} />
+      ) : (
+        <Page title="For operators">
+          <Empty>
+            <p>
+              The console shows the whole cloud, and so only to users with the role <code>admin</code>. You are logged in as {who.user}
+              {who.project && ` on the project ${who.project}`}, without that role.
+            </p>
+            <p>Your own networks and ports are shown by <code>heddle port list</code> and by <code>openstack</code>.</p>
+          </Empty>
+        </Page>
+      )}
+    </>
+  );
+}
+
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,50 @@
+// Reading the operators' API for as long as a view is shown.
+
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, call } from "./api";
+import { session } from "./session";
+
+export interface Loaded<T> {
+  data?: T;
+  /** error is that of the last attempt; data is then of an earlier one. */
+  error?: ApiError;
+  at?: Date;
+}
+
+/** useLoad calls GET path, and again every so many seconds while the page is visible. */
+export function useLoad<T>(path: string, everySeconds = 0): Loaded<T> & { again: () => void } {
+  const [loaded, setLoaded] = useState<Loaded<T>>({});
+  const [turn, setTurn] = useState(0);
+  useEffect(() => setLoaded({}), [path]);
+  useEffect(() => {
+    let shown = true;
+    let timer = 0;
+    const load = async () => {
+      try {
+        const data = await call<T>("GET", path);
+        if (shown) setLoaded({ data, at: new Date() });
+      } catch (e) {
+        if (shown) failed(e, (error) => setLoaded((before) => ({ ...before, error })));
+      }
+      if (shown && everySeconds) timer = window.setTimeout(next, everySeconds * 1000);
+    };
+    const next = () => {
+      if (document.visibilityState === "visible") void load();
+      else document.addEventListener("visibilitychange", next, { once: true });
+    };
+    void load();
+    return () => {
+      shown = false;
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", next);
+    };
+  }, [path, turn]);
+  return { ...loaded, again: () => setTurn(turn + 1) };
+}
+
+/** failed ends the session if the server no longer takes it, and else passes the error on. */
+export function failed(e: unknown, pass: (e: ApiError) => void) {
+  const error = e instanceof ApiError ? e : new ApiError(0, String(e));
+  if (error.status === 401) session.value = { ended: true };
+  else pass(error);
+}
