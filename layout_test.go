@@ -93,7 +93,7 @@ var may = map[string][]string{
 	// translation of what a change would be.
 	"internal/explain": join(words, machinery, []string{"internal/api/operator", "internal/control/translate", "internal/store/schema", "internal/topology/simulate"}),
 	// History knows what changes mean, and follows them by the store alone.
-	"internal/history": join(words, machinery, []string{"internal/store/schema"}),
+	"internal/history": join(words, machinery, []string{"internal/api/operator", "internal/store/schema"}),
 	// Edges.
 	"internal/api": join(words, []string{"internal/spans", "internal/task", "internal/strictjson", "internal/store"}),
 	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.
@@ -109,7 +109,7 @@ var may = map[string][]string{
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/api/operator", "internal/api/jointoken", "internal/store/schema"}),
 	"internal/api/authority": join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/store/schema"}),
 	"internal/api/servers":   join(words, machinery, []string{"internal/api", "internal/api/jointoken", "internal/api/operator", "internal/store/schema"}),
-	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/explain", "internal/store/schema", "internal/topology/simulate"}),
+	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/api/hosts", "internal/api/operator", "internal/explain", "internal/history", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/command":       {"internal/terminal"},
 	"internal/monitoring":    {},
 	// heddle plug works on a host, with the rights that any program of an administrator can have.

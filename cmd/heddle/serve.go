@@ -440,7 +440,7 @@ func (s *server) addOperator() error {
 	var srv *api.Server
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	status := console.Options{
-		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates,
+		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates, Journal: s.journal,
 	}
 	if c.cluster.on {
 		status.Cluster = s.clusterMembers

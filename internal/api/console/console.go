@@ -14,6 +14,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/explain"
+	"heddle/internal/store/journal"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -33,6 +34,8 @@ type Options struct {
 	// status. Either may be nil.
 	StoreMembers func(context.Context) ([]StoreMember, error)
 	Certificates func() []Certificate
+	// Journal has the past of the store; nil: this server keeps none.
+	Journal *journal.Journal
 	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
 	Cluster func(context.Context) ([]ClusterMember, error)
 }
@@ -53,6 +56,8 @@ func Register(mux *http.ServeMux, o Options) {
 	c.objectCalls(mux)
 	mux.HandleFunc("GET /v1/traffic", api.Admin(c.traffic))
 	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))
+	mux.HandleFunc("GET /v1/history", api.Admin(c.history))
+	mux.HandleFunc("GET /v1/revisions/{revision}", api.Admin(c.revision))
 	mux.HandleFunc("GET /v1/upgrade", api.Admin(c.upgrade))
 	mux.HandleFunc("POST /v1/upgrade/commit", api.Admin(c.commitUpgrade))
 }

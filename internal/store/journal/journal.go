@@ -490,6 +490,13 @@ func (j *Journal) prune() error {
 	return err
 }
 
+// Position returns the position up to which changes are on disk.
+func (j *Journal) Position() Position {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.durable
+}
+
 // Recorded returns the revision up to which all changes that matter are on disk. It changes only
 // with them.
 func (j *Journal) Recorded() int64 {

@@ -175,6 +175,14 @@ func TestCommits(t *testing.T) {
 	if diff := cmp.Diff([]string{want[2], want[4]}, got); diff != "" {
 		t.Errorf("of one key, -want +got:\n%s", diff)
 	}
+	got, _ = l.page(Query{About: func(_ string, value []byte) bool { return string(value) == "x" }})
+	if diff := cmp.Diff([]string{want[0], want[1], want[2], want[3], want[4]}, got); diff != "" {
+		t.Errorf("of keys that once had a value, -want +got:\n%s", diff)
+	}
+	got, _ = l.page(Query{About: func(_ string, value []byte) bool { return string(value) == "yy" }})
+	if diff := cmp.Diff([]string{want[2], want[4]}, got); diff != "" {
+		t.Errorf("of a key that later has a value, -want +got:\n%s", diff)
+	}
 	got, _ = l.page(Query{Limit: 1, Want: func(c *Commit) bool { return string(c.Changes[0].Before) == "x" }})
 	if diff := cmp.Diff([]string{want[3]}, got); diff != "" {
 		t.Errorf("by what was before, -want +got:\n%s", diff)

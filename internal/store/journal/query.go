@@ -41,6 +41,9 @@ type Query struct {
 	Before Position  // commits before this one; zero: the newest ones
 	Since  time.Time // commits at this time and later
 	Limit  int       // most commits
+	// About selects commits that change a key of which the value, then or before, is about
+	// something. nil: all do.
+	About func(key string, value []byte) bool
 	// Match reports whether a commit, of which the values before are not known yet, may be wanted;
 	// Want, whether it is. nil: all are.
 	Match, Want func(*Commit) bool
@@ -93,6 +96,7 @@ type search struct {
 	Query
 	page *Page
 	lost []lostSegment
+	keys map[string]bool // of the segment, those of which a value is about what is wanted
 }
 
 // wants reports whether a segment may have commits that are wanted.
@@ -121,6 +125,7 @@ func (s *search) gap(seg, next *segment) {
 
 // segment adds the commits of a segment, and reports whether the page is complete.
 func (s *search) segment(seg *segment) (done bool) {
+	s.findKeys(seg)
 	for {
 		found, next := s.candidates(seg)
 		for _, c := range found {
@@ -135,6 +140,25 @@ func (s *search) segment(seg *segment) (done bool) {
 			s.page.Next = next
 			return true
 		}
+	}
+}
+
+// findKeys finds the keys of a segment of which some value is about what is wanted.
+func (s *search) findKeys(seg *segment) {
+	if s.About == nil {
+		return
+	}
+	s.keys = map[string]bool{}
+	for n := range seg.groups {
+		if s.ctx.Err() != nil {
+			return // so is the search
+		}
+		// What cannot be read is said when the commits are.
+		_ = seg.each(n, func(_ blockHead, r record) {
+			if !s.keys[r.kv.Key] && s.About(r.kv.Key, r.kv.Value) {
+				s.keys[r.kv.Key] = true
+			}
+		})
 	}
 }
 
@@ -180,7 +204,8 @@ func (s *search) candidates(seg *segment) (found []*Commit, next Position) {
 }
 
 func (s *search) isCandidate(c *Commit) bool {
-	return (s.Before == Position{} || c.Compare(s.Before) < 0) && (s.Match == nil || s.Match(c))
+	isAbout := func(change Change) bool { return s.keys[change.Key] }
+	return (s.Before == Position{} || c.Compare(s.Before) < 0) && (s.About == nil || slices.ContainsFunc(c.Changes, isAbout)) && (s.Match == nil || s.Match(c))
 }
 
 // unreadable adds a gap for what cannot be read of a segment.

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"heddle/internal/api/operator"
+)
+
+// TestHistory: heddle history says who changed what by which call, field by field and without
+// secrets, also after a restart; what was written by another way is a direct write.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server := start(t, s.ctl, "serve", "--data", s.data)
+	api := login(t, s.ctl, "127.0.0.1", s.data)
+	run := func(args ...string) string {
+		t.Helper()
+		return succeed(t, s.ctl, append(args, "--data", s.data)...)
+	}
+	run("net", "create", "blue")
+	run("subnet", "create", "blue4", "--network", "blue", "--range", "10.0.0.0/24")
+	run("sg", "create", "web")
+	run("port", "create", "vm1", "--network", "blue")
+	run("sg", "rule", "add", "web", "--direction", "ingress", "--protocol", "tcp", "--port", "443")
+	run("port", "set", "vm1", "--sg", "web")
+	api.mustCreate(t, "bgp_peer", map[string]any{"name": "tor", "peer_ip": "192.0.2.1", "remote_as": 65000, "auth_type": "md5", "password": "hunter2"})
+
+	check := func() {
+		t.Helper()
+		group := run("history", "web")
+		has(t, group, "  admin: create security-groups\n    created security group web (", "  admin: create security-group-rules\n    changed security group web (",
+			": direction=ingress ethertype=IPv4 port_range_max=443 port_range_min=443 protocol=tcp\n",
+			"  admin: update ports vm1 (", "        - security_groups[]: default (", "        + security_groups[]: web (", "the journal begins at ")
+		hasNot(t, group, "created port", "created network", "created subnet")
+		all := run("history", "--by", "admin", "--since", "1h", "--limit", "100")
+		has(t, all, "created network blue (", "created subnet blue4 (", "created port vm1 (", "created bgp peer tor (", "        + password: ***\n")
+		hasNot(t, all, "hunter2", "topology")
+		has(t, run("history", "--by", "someone"), "no such change since the journal begins, at ")
+		revision := regexp.MustCompile(`(?m)^(\d+)  .*: create bgp-peers$`).FindStringSubmatch(all)
+		if revision == nil {
+			t.Fatalf("no change made the peer:\n%s", all)
+		}
+		one := run("history", "show", revision[1])
+		has(t, one, "created bgp peer tor (", "call        neutron POST /v2.0/bgp-peers\n", "request     req-", "user        admin (", "client      127.0.0.1\n", `"password":"***"`)
+		hasNot(t, one, "hunter2")
+	}
+	check()
+	server.stop(t)
+	start(t, s.ctl, "serve", "--data", s.data)
+	check()
+
+	profile := filepath.Join(t.TempDir(), "profile.yaml")
+	if err := os.WriteFile(profile, []byte("kind: Profile\nmetadata: {profile: direct}\nspec: {rules: {inbound_rules: [{protocol: icmp}]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run("calico", "apply", "-f", profile)
+	has(t, run("history", "--limit", "1"), "  direct write\n    created calico key v1/policy/profile/direct/rules\n", "+ inbound_rules[]: action=allow protocol=icmp\n", "more: --before ")
+	run("port", "set", "vm1", "--sg", "default")
+	has(t, run("history", "web", "--limit", "1"), "        - security_groups[]: web (", "        + security_groups[]: default (")
+	run("port", "delete", "vm1")
+	var h operator.History
+	if err := json.Unmarshal([]byte(run("history", "vm1", "-o", "json")), &h); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.Changes) != 4 || h.Changes[0].Author.Summary != "delete ports "+h.Changes[0].Objects[0].ID || h.Changes[0].Objects[0].Change != "deleted" || len(h.Gaps) > 0 {
+		t.Errorf("the history of the port is %+v", h)
+	}
+	next := run("history", "vm1", "--limit", "2")
+	_, place, _ := strings.Cut(next, "more: --before ")
+	has(t, run("history", "vm1", "--limit", "2", "--before", strings.TrimSpace(place)), "created port vm1 (")
+	refuse(t, s.ctl, 2, "--since: \"yesterday\": want a time such as 2h, 3d, ", "history", "--since", "yesterday", "--data", s.data)
+	refuse(t, s.ctl, 1, "revision 1: this server has no change of it", "history", "show", "1", "--data", s.data)
+	refuse(t, s.ctl, 1, `before: "x" is not of the form EPOCH.REVISION`, "history", "--before", "x", "--data", s.data)
+}
+
+// hasNot fails the test if a text has one of the words.
+func hasNot(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if strings.Contains(text, w) {
+			t.Errorf("%q is in:\n%s", w, text)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package history
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/internal/api/operator"
+	"heddle/internal/audit"
+	"heddle/internal/store/journal"
+	"heddle/internal/store/schema"
+)
+
+// Query selects changes.
+type Query struct {
+	// IDs and Name are those of one object, of which all that concerns it is wanted: a change of
+	// the object, and of what begins or ceases to refer to it. Both empty: all objects.
+	IDs   []string
+	Name  string
+	By    string    // name or id of a user; "" = all
+	Since time.Time // zero: as far back as the journal goes
+	// Before continues a page, see operator.History.Next; "" = the newest changes.
+	Before string
+	Limit  int
+}
+
+// parsePosition reads a position as operator.History.Next has it: EPOCH.REVISION; "" is the zero
+// one.
+func parsePosition(text string) (p journal.Position, err error) {
+	if text == "" {
+		return p, nil
+	}
+	epoch, revision, _ := strings.Cut(text, ".")
+	var err1, err2 error
+	p.Epoch, err1 = strconv.Atoi(epoch)
+	p.Revision, err2 = strconv.ParseInt(revision, 10, 64)
+	if err1 != nil || err2 != nil || p.Epoch < 1 || p.Revision < 1 {
+		return p, &InvalidError{fmt.Sprintf("before: %q is not of the form EPOCH.REVISION; give what an answer has as its next", text)}
+	}
+	return p, nil
+}
+
+// InvalidError reports a query that cannot be answered, and why.
+type InvalidError struct{ text string }
+
+func (e *InvalidError) Error() string { return e.text }
+
+// Page returns the changes that a query selects, the newest first. The names of objects in them are
+// the caller's to fill in.
+func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, error) {
+	before, err := parsePosition(q.Before)
+	if err != nil {
+		return nil, err
+	}
+	var changes []operator.Revision
+	jq := journal.Query{Before: before, Since: q.Since, Limit: q.Limit, Want: func(c *journal.Commit) bool {
+		r := describe(c)
+		if !q.matches(&r) {
+			return false
+		}
+		changes = append(changes, r)
+		return true
+	}}
+	if q.IDs != nil || q.Name != "" {
+		jq.About = q.mentions
+	}
+	if q.By != "" {
+		jq.Match = func(c *journal.Commit) bool { return q.isBy(authorOf(c)) }
+	}
+	p, err := j.Commits(ctx, jq)
+	if err != nil {
+		return nil, err
+	}
+	h := &operator.History{Changes: append([]operator.Revision{}, changes...), Gaps: []operator.Gap{}, Begins: p.BeginsTime, Problem: j.Problem()}
+	for _, g := range p.Gaps {
+		h.Gaps = append(h.Gaps, operator.Gap{After: g.After.Revision, AfterTime: g.AfterTime, Until: g.Until.Revision, UntilTime: g.UntilTime, Reason: g.Unreadable})
+	}
+	if p.Next != (journal.Position{}) {
+		h.Next = fmt.Sprintf("%d.%d", p.Next.Epoch, p.Next.Revision)
+	}
+	return h, nil
+}
+
+// Show returns what changed at a revision of the newest epoch. It returns nil if nothing that is
+// recorded did.
+func Show(ctx context.Context, j *journal.Journal, revision int64) (*operator.Revision, error) {
+	newest := j.Position()
+	is := func(c *journal.Commit) bool { return c.Revision == revision }
+	p, err := j.Commits(ctx, journal.Query{Before: journal.Position{Epoch: newest.Epoch, Revision: revision + 1}, Limit: 1, Want: is})
+	if err != nil || len(p.Commits) == 0 || p.Commits[0].Epoch != newest.Epoch {
+		return nil, err
+	}
+	r := describe(&p.Commits[0])
+	return &r, nil
+}
+
+// mentions reports whether a key or its value has the name or an id of the object.
+func (q *Query) mentions(key string, value []byte) bool {
+	has := func(text string) bool { return strings.Contains(key, text) || bytes.Contains(value, []byte(text)) }
+	return q.Name != "" && has(quoted(q.Name)) || slices.ContainsFunc(q.IDs, has)
+}
+
+// quoted returns a name as a JSON value has it, without its quotes.
+func quoted(name string) string {
+	raw, _ := json.Marshal(name) // of a string
+	return string(raw[1 : len(raw)-1])
+}
+
+func (q *Query) isBy(a *operator.Author) bool {
+	return a != nil && (a.User == q.By || a.UserID == q.By)
+}
+
+// matches reports whether a change is wanted.
+func (q *Query) matches(r *operator.Revision) bool {
+	if len(r.Objects) == 0 {
+		return false
+	}
+	return q.IDs == nil && q.Name == "" || slices.ContainsFunc(r.Objects, q.concerns)
+}
+
+// concerns reports whether a changed object is the one asked for, or begins or ceases to refer to
+// it.
+func (q *Query) concerns(o operator.ChangedObject) bool {
+	if slices.Contains(q.IDs, o.ID) || q.Name != "" && o.Name == q.Name {
+		return true
+	}
+	return slices.ContainsFunc(o.Fields, func(f operator.ChangedField) bool {
+		return slices.ContainsFunc(q.IDs, func(id string) bool {
+			return strings.Contains(f.Name, id) || bytes.Contains(f.Before, []byte(id)) || bytes.Contains(f.After, []byte(id))
+		})
+	})
+}
+
+// describe returns what a commit has changed, and who requested it.
+func describe(c *journal.Commit) operator.Revision {
+	r := operator.Revision{Epoch: c.Epoch, Revision: c.Revision, Time: c.Time, Author: authorOf(c), Objects: []operator.ChangedObject{}}
+	ofNeutron := slices.ContainsFunc(c.Changes, func(change journal.Change) bool { return strings.HasPrefix(change.Key, schema.NeutronPrefix) })
+	for _, change := range c.Changes {
+		has := func(prefix string) bool { return strings.HasPrefix(change.Key, prefix) }
+		switch {
+		case has(audit.Prefix):
+		case has(schema.TopologyPrefix), ofNeutron && has(schema.CalicoPrefix):
+			r.Derived = append(r.Derived, change.Key)
+		default:
+			if o := describeObject(change); o.Change != "changed" || len(o.Fields) > 0 {
+				r.Objects = append(r.Objects, o)
+			}
+		}
+	}
+	return r
+}
+
+// authorOf returns the request that made a commit, or nil.
+func authorOf(c *journal.Commit) *operator.Author {
+	for _, change := range c.Changes {
+		if !strings.HasPrefix(change.Key, audit.Prefix) || change.After == nil {
+			continue
+		}
+		var a audit.Record
+		if json.Unmarshal(change.After, &a) != nil {
+			return nil // of a version that writes them otherwise
+		}
+		return &operator.Author{User: a.User, UserID: a.UserID, ProjectID: a.ProjectID, ApplicationCredentialID: a.ApplicationCredentialID, Client: a.Client,
+			API: a.API, Method: a.Method, Path: a.Path, RequestID: a.RequestID, Summary: a.Summary, Time: a.Time, Body: a.Body, Cut: a.Cut}
+	}
+	return nil
+}
+
+func describeObject(change journal.Change) operator.ChangedObject {
+	o := operator.ChangedObject{Key: change.Key, Change: "changed", Fields: fieldChanges(change.Before, change.After)}
+	o.Kind, o.ID = kindAndID(change.Key)
+	value := change.After
+	switch {
+	case change.Before == nil:
+		o.Change = "created"
+	case change.After == nil:
+		o.Change, value = "deleted", change.Before
+	}
+	var named struct {
+		Name              string
+		FloatingIPAddress string `json:"floating_ip_address"`
+	}
+	if json.Unmarshal(value, &named) == nil { // values of another form have no name
+		o.Name = cmp.Or(named.Name, named.FloatingIPAddress)
+	}
+	return o
+}
+
+// kindAndID returns what kind of object a key has, and its id.
+func kindAndID(key string) (kind, id string) {
+	if rest, ok := strings.CutPrefix(key, schema.NeutronPrefix); ok {
+		collection, id, _ := strings.Cut(rest, "/")
+		return singular(collection), id
+	}
+	if rest, ok := strings.CutPrefix(key, schema.StatePrefix); ok {
+		host, what, _ := strings.Cut(rest, "/")
+		if port, isPort := strings.CutPrefix(what, "ports/"); isPort {
+			return "port state", port
+		}
+		return "host state", host
+	}
+	if rest, ok := strings.CutPrefix(key, schema.CalicoPrefix); ok {
+		return "calico key", rest
+	}
+	if rest, ok := strings.CutPrefix(key, xenObjects); ok {
+		class, ref, _ := strings.Cut(rest, "/")
+		return "pool " + class, ref
+	}
+	parts := strings.SplitN(strings.TrimPrefix(key, schema.Root), "/", 2)
+	return singular(parts[0]), parts[len(parts)-1]
+}
+
+// singular returns the word for one object of a collection, such as "security group".
+func singular(collection string) string {
+	words := strings.ReplaceAll(collection, "-", " ")
+	if stem, ok := strings.CutSuffix(words, "ies"); ok {
+		return stem + "y"
+	}
+	return strings.TrimSuffix(words, "s")
+}
