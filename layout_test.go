@@ -35,7 +35,7 @@ var may = map[string][]string{
 	"internal/neutron": words, "internal/topology": words,
 	"internal/audit": {}, "internal/topology/packet": {}, "internal/topology/flow": words, "internal/topology/routerbgp": {},
 	// Thinking: words only.
-	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
+	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words, "internal/reach": join(words, []string{"internal/topology/simulate"}),
 	// Machinery: no words. schema alone joins words with records.
 	"internal/store": {}, "internal/store/snapshot": {"internal/store"},
 	"internal/store/etcd": {"internal/store", "internal/task"}, "internal/store/follow": {"internal/store", "internal/task"},
@@ -91,7 +91,7 @@ var may = map[string][]string{
 	"internal/xen/agent":   join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Questions about the virtual network are answered by the code that forwards, and by the
 	// translation of what a change would be.
-	"internal/explain": join(words, machinery, []string{"internal/api/operator", "internal/control/translate", "internal/store/schema", "internal/topology/simulate"}),
+	"internal/explain": join(words, machinery, []string{"internal/api/operator", "internal/control/translate", "internal/reach", "internal/store/schema", "internal/topology/simulate"}),
 	// History knows what changes mean, and follows them by the store alone.
 	"internal/history": join(words, machinery, []string{"internal/api/operator", "internal/store/schema"}),
 	// Edges.

@@ -200,6 +200,9 @@ func (s *Simulator) choose(b *balancer, v *vip, k flow.NATKey, sticky bool) bala
 	if s.nat.state != nil {
 		seed = s.nat.state.Seed()
 	}
+	if way, decided := s.in.Reads.choose(len(c.members)); decided {
+		return s.open(b, v, c.members[way], k, "it may be chosen")
+	}
 	m, why := c.pick(p, k, seed, func(m *member) int {
 		if s.nat.state == nil {
 			return 0

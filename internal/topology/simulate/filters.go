@@ -23,6 +23,7 @@ type filters struct {
 	inPort, outPort *port         // of the device that it is in
 	dstRewritten    bool          // that device has changed its destination
 	visited         []*chain      // by the filter being evaluated
+	reads           *Reads        // what the caller wants to know of them
 
 	read      clause // clauses that were evaluated on the packet
 	usedPorts bool   // a result rests on ports
@@ -74,6 +75,9 @@ func (f *filters) apply(device, direction string, c *chain) verb {
 // evaluate runs a chain. A result other than goOn comes with the chain and the rule that decided.
 func (f *filters) evaluate(c *chain) (verb, *chain, *rule) {
 	f.visited = append(f.visited, c)
+	if f.reads != nil {
+		f.reads.note(c)
+	}
 	if c.index.built && !f.isQuestion() {
 		return f.evaluateIndexed(c)
 	}

@@ -203,5 +203,5 @@ func (s *Simulator) routeOf(r *router) *route {
 	if r.speaks() && f.DstIP.Is4() {
 		s.dec.touch(r.area(f.DstIP), nil)
 	}
-	return r.routes.find(f)
+	return r.routes.find(f, s.in.Reads)
 }

@@ -22,6 +22,14 @@ func NewMemory() *Memory {
 		clients: map[netip.Addr]flow.MetadataClient{}}
 }
 
+// Reset empties the memory.
+func (m *Memory) Reset() {
+	clear(m.conns)
+	clear(m.frags)
+	clear(m.nats)
+	clear(m.clients)
+}
+
 // Conn implements State.
 func (m *Memory) Conn(key flow.ConnKey) bool {
 	_, ok := m.conns[key]

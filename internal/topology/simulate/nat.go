@@ -50,6 +50,7 @@ type translator struct {
 	// unsure is set when the result rests on more than flow keys and translations in use: on one
 	// that is missing, for example.
 	unsure bool
+	reads  *Reads // what the caller wants to know of it
 }
 
 // apply returns goOn if the rule finds nothing to do, else its action; ended if the packet cannot
@@ -211,6 +212,9 @@ func (n *translator) open(k flow.NATKey, t *translation) (flow.NATBinding, verb)
 			return n.opened(k, b), t.action
 		}
 		b = pickTarget(t.targets, hashOf(k.Src, k.Dst, k.SrcPort, k.DstPort, k.Proto))
+		if n.reads != nil {
+			n.reads.AnyTarget = true
+		}
 		if k.Proto == packet.ProtoICMP {
 			b.Port = k.DstPort
 		}
@@ -243,6 +247,9 @@ func ownPort(targets []flow.NATTarget, k flow.NATKey) (flow.NATBinding, bool) {
 
 // source chooses the source of a new connection.
 func (n *translator) source(k flow.NATKey, t *translation) (flow.NATBinding, flow.NATAnswer) {
+	if n.reads != nil {
+		n.reads.AnyPort = true
+	}
 	r := flow.NATRequest{Device: k.Device, Targets: t.targets, Src: k.Src, Dst: k.Dst, DstPort: k.DstPort, Proto: k.Proto}
 	if on := n.world.routers[k.Device]; on != nil && len(on.balancers) > 0 && len(t.targets) == 1 {
 		r.Reserved = on.reserved(t.targets[0].First, k.Proto)

@@ -26,6 +26,9 @@ func (s *Simulator) router(p *port) {
 		from = p.peer()
 	}
 	s.dec.touch(r.id, from)
+	if s.in.Reads != nil {
+		s.in.Reads.noteRouter(r)
+	}
 	f := s.filters.now
 	if r.def != nil && len(r.vteps) > 0 && f.VLANs == 0 && f.Dst == p.def.PortMAC && p.def.AdminStateUp && r.def.AdminStateUp && s.decapsulate(p) {
 		return

@@ -136,8 +136,8 @@ func (r *route) usable(src netip.Addr) bool {
 // from an address that is bound to other gateways take the route by the first of those, and packets
 // from an address of the router the one by the gateway that has it: a peer outside expects answers
 // from the network by which it asked.
-func (t *routeTable) find(f *packet.Frame) *route {
-	found := t.search(f, nil)
+func (t *routeTable) find(f *packet.Frame, reads *Reads) *route {
+	found := t.search(f, nil, reads)
 	if found == nil || found.port == nil {
 		return found
 	}
@@ -150,10 +150,10 @@ func (t *routeTable) find(f *packet.Frame) *route {
 		if slices.ContainsFunc(bound, is(found.port)) {
 			return found
 		}
-		return t.search(f, bound[0].port)
+		return t.search(f, bound[0].port, reads)
 	}
 	if i := slices.IndexFunc(defaults, func(r *route) bool { return r.port != nil && r.port.has(f.SrcIP) }); i >= 0 {
-		return t.search(f, defaults[i].port)
+		return t.search(f, defaults[i].port, reads)
 	}
 	return found
 }
@@ -207,7 +207,7 @@ func (t *routeTable) elsewhere(routes []*route, source netip.Addr, p *port) (hom
 
 // search returns the route of a packet by any port, or by a certain one: that of the longest
 // prefix, then of the lowest weight, then by hash of the connection (midonet-simulation §8.5).
-func (t *routeTable) search(f *packet.Frame, by *port) *route {
+func (t *routeTable) search(f *packet.Frame, by *port, reads *Reads) *route {
 	link := t.link(f.DstIP)
 	for _, l := range t.lengths {
 		if l.is4 != f.DstIP.Is4() {
@@ -221,7 +221,7 @@ func (t *routeTable) search(f *packet.Frame, by *port) *route {
 		if 0 < l.bits && l.bits <= link {
 			routes = withoutLearned(routes)
 		}
-		if r := choose(routes, f, by); r != nil {
+		if r := choose(routes, f, by, reads); r != nil {
 			return r
 		}
 	}
@@ -256,7 +256,7 @@ func withoutLearned(routes []*route) []*route {
 }
 
 // choose returns one of the usable routes of the lowest weight, by any port or by a certain one.
-func choose(routes []*route, f *packet.Frame, by *port) *route {
+func choose(routes []*route, f *packet.Frame, by *port, reads *Reads) *route {
 	var best *route
 	same := 0 // usable routes of the best one's weight
 	usable := func(r *route) bool { return r.usable(f.SrcIP) && (by == nil || r.port == by) }
@@ -274,11 +274,14 @@ func choose(routes []*route, f *packet.Frame, by *port) *route {
 	if same < 2 {
 		return best
 	}
-	var srcPort, dstPort uint16
-	if f.Frag == packet.FragNone { // fragments of a datagram take one path
-		srcPort, dstPort = connPorts(f)
+	skip, decided := reads.choose(same)
+	if !decided {
+		var srcPort, dstPort uint16
+		if f.Frag == packet.FragNone { // fragments of a datagram take one path
+			srcPort, dstPort = connPorts(f)
+		}
+		skip = int(hashOf(f.SrcIP, f.DstIP, srcPort, dstPort, f.Proto) % uint32(same))
 	}
-	skip := hashOf(f.SrcIP, f.DstIP, srcPort, dstPort, f.Proto) % uint32(same)
 	for _, r := range routes {
 		if !usable(r) {
 			continue

@@ -46,6 +46,7 @@ type Input struct {
 	// Overdue: the packet has waited for too long for a neighbour. While that is not known it is
 	// dropped, and its sender gets an error.
 	Overdue bool
+	Reads   *Reads // nil = nobody wants to know what the decision rests on
 }
 
 // Simulator walks packets through a World. Its buffers are for one goroutine.
@@ -170,9 +171,9 @@ func (s *Simulator) reset(in Input) {
 	s.ingress, s.here, s.unkeyed, s.asking = nil, nil, false, false
 	s.way, s.exits = way{raw: in.Frame}, s.exits[:0]
 	s.origin, s.tracker.frame = &s.frame, &s.frame
-	s.filters.usedPorts, s.filters.usedTOS = false, false
+	s.filters.usedPorts, s.filters.usedTOS, s.filters.reads = false, false, in.Reads
 	s.tracker.reset(in.State)
-	s.nat.state, s.nat.device, s.nat.unsure = in.State, "", false
+	s.nat.state, s.nat.device, s.nat.unsure, s.nat.reads = in.State, "", false, in.Reads
 }
 
 // conclude draws verdict and consequences. Any delivery beats drops (midonet-simulation §2).

@@ -1,0 +1,281 @@
+package simulate
+
+import (
+	"net/netip"
+	"slices"
+
+	"heddle/internal/topology/packet"
+)
+
+// Reads notes what decisions rest on, so that a caller knows for which other packets they are the
+// same (explain §6), and lets it take each of the ways among which a hash of the connection would
+// choose. It belongs to one goroutine, and to a world that does not change.
+type Reads struct {
+	// Choices has the way to take at each choice among equals, in the order in which a walk comes to
+	// them: of routes of one weight, members of a pool, targets of a translation. It is the first
+	// where Choices ends.
+	Choices []int
+	// Options has the number of ways at each choice of the walks since Reset.
+	Options []int
+	// AnyPort is set if a translation chose a source port among many, AnyTarget if it chose a
+	// destination. Neither is a choice that Choices can make.
+	AnyPort, AnyTarget bool
+
+	chains  []*chain
+	routers []*router
+	texts   map[*chain]*chainText
+	seen    map[*chain]bool
+}
+
+// Span is an inclusive range of numbers.
+type Span struct{ Low, High uint16 }
+
+// chainText is what the rules of a chain compare services with.
+type chainText struct {
+	ports  []portClause
+	protos []uint8
+}
+
+// portClause is the clauses of a rule on ports, or on type and code of ICMP.
+type portClause struct {
+	proto    int16 // of the packets that may be compared with them, -1 for all
+	src, dst span
+}
+
+var allPorts = span{0, 0xffff}
+
+// Reset forgets what was noted.
+func (r *Reads) Reset() {
+	r.Options, r.AnyPort, r.AnyTarget, r.chains, r.routers = r.Options[:0], false, false, r.chains[:0], r.routers[:0]
+	clear(r.seen)
+}
+
+// note notes that the rules of a chain were compared with the packet.
+func (r *Reads) note(c *chain) {
+	if r.seen == nil {
+		r.seen, r.texts = map[*chain]bool{}, map[*chain]*chainText{}
+	}
+	if !r.seen[c] {
+		r.seen[c] = true
+		r.chains = append(r.chains, c)
+	}
+}
+
+// noteRouter notes that a router has had the packet.
+func (r *Reads) noteRouter(at *router) {
+	if r != nil && !slices.Contains(r.routers, at) {
+		r.routers = append(r.routers, at)
+	}
+}
+
+// choose returns the way to take among n, if r decides that.
+func (r *Reads) choose(n int) (way int, decides bool) {
+	if r == nil {
+		return 0, false
+	}
+	if at := len(r.Options); at < len(r.Choices) {
+		way = min(r.Choices[at], n-1)
+	}
+	r.Options = append(r.Options, n)
+	return way, true
+}
+
+func (r *Reads) text(c *chain) *chainText {
+	t := r.texts[c]
+	if t == nil {
+		t = newChainText(c)
+		r.texts[c] = t
+	}
+	return t
+}
+
+func newChainText(c *chain) *chainText {
+	t := &chainText{}
+	for _, x := range c.rules {
+		p := portClause{-1, allPorts, allPorts}
+		if x.set&onProto != 0 {
+			t.protos = append(t.protos, x.proto)
+			if !x.inverts(onProto) {
+				p.proto = int16(x.proto)
+			}
+		}
+		if x.set&onTpSrc != 0 {
+			p.src = x.tpSrc
+		}
+		if x.set&onTpDst != 0 {
+			p.dst = x.tpDst
+		}
+		if x.set&(onTpSrc|onTpDst) != 0 && !slices.Contains(t.ports, p) {
+			t.ports = append(t.ports, p)
+		}
+	}
+	slices.Sort(t.protos)
+	t.protos = slices.Compact(t.protos)
+	return t
+}
+
+// Same returns the ports from src and dst on, or types and codes, with which packets of a protocol
+// that are equal otherwise have had the same decision: no clause that was asked tells them apart.
+func (r *Reads) Same(proto uint8, src, dst uint16) (srcs, dsts Span) {
+	srcs, dsts = Span{src, 0xffff}, Span{dst, 0xffff}
+	for _, c := range r.chains {
+		for _, p := range r.text(c).ports {
+			if p.proto < 0 || p.proto == int16(proto) {
+				srcs.High = p.src.same(src, srcs.High)
+				dsts.High = p.dst.same(dst, dsts.High)
+			}
+		}
+	}
+	for _, at := range r.routers {
+		for _, b := range at.balancers {
+			for e, ports := range b.ports {
+				for _, port := range ports {
+					if e.proto == proto {
+						dsts.High = span{port, port}.same(dst, dsts.High)
+					}
+				}
+			}
+			for e := range b.members {
+				if e.proto == proto {
+					srcs.High = span{e.port, e.port}.same(src, srcs.High)
+				}
+			}
+		}
+	}
+	return srcs, dsts
+}
+
+// same returns the last number up to high that is, as from, in the span or not.
+func (s span) same(from, high uint16) uint16 {
+	switch {
+	case from < s.low:
+		return min(high, s.low-1)
+	case from <= s.high:
+		return min(high, s.high)
+	}
+	return high
+}
+
+// Protocols calls yield for each IP protocol that a clause which was asked compares packets with; a
+// protocol may come several times. All others have had the same decision.
+func (r *Reads) Protocols(yield func(proto uint8)) {
+	for _, c := range r.chains {
+		for _, p := range r.text(c).protos {
+			yield(p)
+		}
+	}
+	for _, at := range r.routers {
+		if len(at.balancers) > 0 {
+			yield(packet.ProtoTCP)
+			yield(packet.ProtoUDP)
+		}
+	}
+}
+
+// AsksSourcePorts reports whether a clause that was asked compares source ports of the protocol.
+func (r *Reads) AsksSourcePorts(proto uint8) bool {
+	for _, c := range r.chains {
+		for _, p := range r.text(c).ports {
+			if p.src != allPorts && (p.proto < 0 || p.proto == int16(proto)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// SameAddresses returns the last address from a on for which packets that are equal otherwise, and
+// their answers, have had the same decision if a is the machine outside: no prefix, group or route
+// that was asked tells them apart.
+func (r *Reads) SameAddresses(a netip.Addr) netip.Addr {
+	last := lastOf(netip.PrefixFrom(a, 0).Masked())
+	at := func(p netip.Prefix) {
+		if p.IsValid() && p.Addr().BitLen() == a.BitLen() {
+			last = sameAddresses(p, a, last)
+		}
+	}
+	for _, c := range r.chains {
+		for _, x := range c.rules {
+			for _, p := range []netip.Prefix{x.srcIP, x.dstIP} {
+				at(p)
+			}
+			for _, g := range []*group{x.srcGroup, x.dstGroup} {
+				if g == nil {
+					continue
+				}
+				for member := range g.addrs {
+					at(netip.PrefixFrom(member, member.BitLen()))
+				}
+				for p := range g.prefixes {
+					at(p)
+				}
+			}
+		}
+	}
+	for _, on := range r.routers {
+		on.prefixes(at)
+	}
+	return last
+}
+
+// prefixes calls at for each prefix that the router compares addresses of packets with.
+func (r *router) prefixes(at func(netip.Prefix)) {
+	single := func(a netip.Addr) { at(netip.PrefixFrom(a, a.BitLen())) }
+	for p, routes := range r.routes.byDst {
+		at(p)
+		for _, x := range routes {
+			at(x.def.SrcSubnet.Masked())
+			if x.port != nil && x.port.def != nil {
+				for _, s := range x.port.def.PortSubnet {
+					at(s.Masked())
+					single(s.Addr())
+				}
+			}
+		}
+	}
+	for a := range r.routes.bySource {
+		single(a)
+	}
+	for _, b := range r.balancers {
+		for e, vips := range b.vips {
+			single(e.addr)
+			for _, v := range vips {
+				for _, p := range v.def.AllowedSources {
+					at(p.Masked())
+				}
+			}
+		}
+		for e := range b.members {
+			single(e.addr)
+		}
+	}
+}
+
+// sameAddresses returns the last address up to last that is, as from, in the prefix or not.
+func sameAddresses(p netip.Prefix, from, last netip.Addr) netip.Addr {
+	switch end := lastOf(p); {
+	case from.Less(p.Addr()):
+		return least(last, p.Addr().Prev())
+	case !end.Less(from):
+		return least(last, end)
+	}
+	return last
+}
+
+func least(a, b netip.Addr) netip.Addr {
+	return slices.MinFunc([]netip.Addr{a, b}, netip.Addr.Compare)
+}
+
+// lastOf returns the last address of a masked prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := range b {
+		if host := p.Bits() - 8*i; host <= 0 {
+			b[i] = 0xff
+		} else if host < 8 {
+			b[i] |= 0xff >> host
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
