@@ -39,7 +39,7 @@ func TestReachIsWhy(t *testing.T) {
 				}
 				for _, target := range to.Addresses {
 					source := from.Addresses[slices.IndexFunc(from.Addresses, func(a netip.Addr) bool { return a.Is4() == target.Is4() })]
-					a := asker.Ask(&reach.Question{From: from, Source: source, Target: target, To: to.PortID})
+					a := asker.Ask(&reach.Question{From: from, Source: source, Target: target, To: to})
 					for _, s := range samples(&a, r) {
 						want := c.one(snap, from, to, source, target, s)
 						got := answered(&a, s)

@@ -69,7 +69,7 @@ func newInquiry(world *simulate.World, snap *records.Snap, q *operator.WhyReques
 		return nil, err
 	}
 	for field, e := range map[string]end{"from": x.from, "to": x.to} {
-		if err := x.checkEnd(field, e); err != nil {
+		if err := checkEnd(snap, field, e); err != nil {
 			return nil, err
 		}
 	}
@@ -78,11 +78,11 @@ func newInquiry(world *simulate.World, snap *records.Snap, q *operator.WhyReques
 }
 
 // checkEnd refuses ports about which the virtual network says nothing.
-func (x *inquiry) checkEnd(field string, e end) error {
+func checkEnd(snap *records.Snap, field string, e end) error {
 	if e.port == nil {
 		return nil
 	}
-	if n, ok := schema.Networks.Peek(x.snap, e.port.NetworkID); ok && n.Routed() {
+	if n, ok := schema.Networks.Peek(snap, e.port.NetworkID); ok && n.Routed() {
 		return fault(field, Unfit, "port %s is on a routed network, which has no virtual topology: ask heddle calico check", e.port.ID)
 	}
 	if field == "from" && e.port.BoundHostID == "" {
@@ -106,7 +106,7 @@ type leg struct {
 // answer puts both directions into words.
 func (x *inquiry) answer(there, back *leg) *operator.WhyAnswer {
 	a := &operator.WhyAnswer{
-		Verdict: operator.Denied, Revision: x.snap.Revision(), From: x.describe(x.from), To: x.describe(x.to), Service: x.service.String(),
+		Verdict: operator.Denied, Revision: x.snap.Revision(), From: describeEnd(x.snap, x.from), To: describeEnd(x.snap, x.to), Service: x.service.String(),
 		There: there.WhyLeg, Remedies: []operator.Remedy{},
 	}
 	switch {
@@ -122,12 +122,12 @@ func (x *inquiry) answer(there, back *leg) *operator.WhyAnswer {
 	return a
 }
 
-func (x *inquiry) describe(e end) operator.WhyEnd {
+func describeEnd(snap *records.Snap, e end) operator.WhyEnd {
 	d := operator.WhyEnd{Address: e.address}
 	if e.port != nil {
 		d.Port, d.Name = e.port.ID, e.port.Name
 		if host := e.port.ServedBy(); host != "" {
-			d.Host = schema.HostName(x.snap, host)
+			d.Host = schema.HostName(snap, host)
 		}
 	}
 	return d

@@ -138,6 +138,16 @@ func ProtocolNumber(s string) (number int, ok bool) {
 	return 0, false
 }
 
+// ProtocolName returns the name of an IP protocol as rules have it, or its number.
+func ProtocolName(number uint8) string {
+	for _, p := range protocols {
+		if p.number == int(number) && number != 0 {
+			return p.name
+		}
+	}
+	return strconv.Itoa(int(number))
+}
+
 // protocol takes a name in any case, a number or null.
 func protocol(v any) (any, error) {
 	if v == nil {

@@ -17,21 +17,27 @@ type Asker struct {
 	sim         *simulate.Simulator
 	state       *simulate.Memory
 	there, back simulate.Reads
-	frame       []byte
-	translated  bool // a packet has got another destination port on its way
+	frame       []byte // of the first packet
+	reply       []byte
+	doors       []simulate.Door           // nil while not needed
+	bounds      map[string][]netip.Prefix // that the routes of ends tell apart, by port
+	met         []*End                    // that have answered
+	translated  bool                      // a packet has got another destination port on its way
 }
 
 // NewAsker makes an Asker. It finds the ends of connections, such as the members of load balancers,
 // by ends.
 func NewAsker(w *simulate.World, ends func(portID string) *End) *Asker {
-	return &Asker{world: w, ends: ends, sim: simulate.NewSimulator(w), state: simulate.NewMemory()}
+	return &Asker{world: w, ends: ends, sim: simulate.NewSimulator(w), state: simulate.NewMemory(), bounds: map[string][]netip.Prefix{}}
 }
 
 // Question is a question about two ends.
 type Question struct {
-	From           *End // the connection's opener
+	From           *End // the connection's opener; nil for one outside, who comes in by Door
+	Door           simulate.Door
 	Source, Target netip.Addr
-	To             string // id of the port to arrive at; "" = any, as for the address of a load balancer
+	To             *End   // nil for one outside
+	Any            bool   // it may arrive at any port, as what is for a load balancer does
 	Protocol       uint8  // the only one to ask about, 0 for all
 	Port           uint16 // the only destination port to ask about, with a Protocol that has ports
 }
@@ -45,6 +51,10 @@ type Answer struct {
 
 // IsEmpty reports whether nothing arrives.
 func (a *Answer) IsEmpty() bool { return a.Always.IsEmpty() && a.May.IsEmpty() && a.OneWay.IsEmpty() }
+
+func (a *Answer) equal(o *Answer) bool {
+	return a.Always.Equal(&o.Always) && a.May.Equal(&o.May) && a.OneWay.Equal(&o.OneWay)
+}
 
 // outcome is what becomes of connections.
 type outcome uint8
@@ -68,17 +78,8 @@ var clientPorts = simulate.Span{Low: 1024, High: 0xffff}
 
 // Ask answers a question. Of two ends without a way from one to the other the answer is empty.
 func (a *Asker) Ask(q *Question) Answer {
-	h := headers{srcMAC: q.From.MAC, src: q.Source, dst: q.Target, echoID: clientPorts.High}
-	hop, ok := q.From.nextHop(q.Target)
-	if ok {
-		h.dstMAC, _, ok = a.world.Neighbour(q.From.NetworkID, hop)
-	}
-	if !ok || q.Source.BitLen() != q.Target.BitLen() {
-		return Answer{}
-	}
-	c := collector{asker: a, question: q, headers: h}
-	c.protocols()
-	return Answer{Always: services(c.always), May: services(c.may), OneWay: services(c.oneWay)}
+	c := collector{asker: a, question: q}
+	return c.answer()
 }
 
 // collector collects the answer to one question.
@@ -89,14 +90,45 @@ type collector struct {
 	done     [256]bool // protocols that were asked about
 	named    []uint8   // protocols that rules name
 
+	outside     netip.Addr // the end outside, if there is one
+	lastOutside netip.Addr // to which the answer stands as it does for that
+
 	always, may, oneWay []Range
+}
+
+func (c *collector) answer() Answer {
+	q := c.question
+	c.headers = headers{srcMAC: outsideMAC, dstMAC: q.Door.MAC, src: q.Source, dst: q.Target, echoID: clientPorts.High}
+	c.narrow(q.From)
+	if q.From != nil {
+		mac, ok := c.asker.neighbour(q.From, q.Target)
+		if !ok {
+			return Answer{}
+		}
+		c.headers.srcMAC, c.headers.dstMAC = q.From.MAC, mac
+	}
+	c.protocols()
+	return Answer{Always: services(c.always), May: services(c.may), OneWay: services(c.oneWay)}
+}
+
+// outsideMAC is the MAC address of whoever is on a LAN and not known.
+var outsideMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01}
+
+// neighbour returns the MAC address to which a machine sends packets for dst.
+func (a *Asker) neighbour(e *End, dst netip.Addr) (packet.MAC, bool) {
+	hop, ok := e.nextHop(dst)
+	if !ok {
+		return packet.MAC{}, false
+	}
+	mac, _, ok := a.world.Neighbour(e.NetworkID, hop)
+	if !ok && a.world.HasLAN(e.NetworkID) {
+		return outsideMAC, true
+	}
+	return mac, ok
 }
 
 // usual are the protocols that are always asked about by themselves.
 var usual = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoICMP, packet.ProtoICMPv6, packet.ProtoSCTP, packet.ProtoDCCP, packet.ProtoUDPLite}
-
-// extensionHeaders are the numbers that are no protocol in IPv6.
-var extensionHeaders = []uint8{0, 43, 44, 51, 60, 135}
 
 // protocols asks about the protocols that were asked for: about those that are usual or that a rule
 // on the way names, one by one, and about all others together.
@@ -105,10 +137,8 @@ func (c *collector) protocols() {
 		c.protocol(p)
 		return
 	}
-	if c.question.Source.Is6() {
-		for _, p := range extensionHeaders {
-			c.done[p] = true
-		}
+	for p := range c.done {
+		c.done[p] = c.question.Source.Is6() && packet.IsExtension(uint8(p))
 	}
 	c.named = append(c.named, usual...)
 	for {
@@ -241,6 +271,16 @@ func (c *collector) box(proto uint8, srcs, dsts simulate.Span) box {
 	b.outcome = a.decide(c.question, &h)
 	a.there.Protocols(func(p uint8) { c.named = append(c.named, p) })
 	a.back.Protocols(func(p uint8) { c.named = append(c.named, p) })
+	if c.outside.IsValid() {
+		for _, e := range a.met {
+			c.narrow(e)
+		}
+		for _, r := range []*simulate.Reads{&a.there, &a.back} {
+			if last := r.SameAddresses(c.outside); last.Less(c.lastOutside) {
+				c.lastOutside = last
+			}
+		}
+	}
 	s, d := a.there.Same(proto, srcs.Low, dsts.Low)
 	b.srcs.High, b.dsts.High = min(srcs.High, s.High), min(dsts.High, d.High)
 	if !packet.HasPorts(proto) {

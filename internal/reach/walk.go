@@ -1,6 +1,8 @@
 package reach
 
 import (
+	"slices"
+
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
@@ -15,7 +17,7 @@ const mostWays = 4096
 func (a *Asker) decide(q *Question, h *headers) (all outcome) {
 	a.there.Reset()
 	a.back.Reset()
-	a.translated = false
+	a.translated, a.met = false, a.met[:0]
 	a.frame = h.append(a.frame[:0])
 	tried := 0
 	a.there.Choices = a.there.Choices[:0]
@@ -51,9 +53,13 @@ func next(r *simulate.Reads) bool {
 // send sends the first packet on one way, and the answer to it on all of its own.
 func (a *Asker) send(q *Question, h *headers, tried *int) outcome {
 	a.state.Reset()
-	d := a.sim.Run(simulate.Input{PortID: q.From.PortID, HostID: q.From.HostID, Frame: a.frame, State: a.state, Reads: &a.there})
-	to := arrival(d, q.To)
-	if to == "" {
+	in := simulate.Input{PortID: q.Door.PortID, HostID: q.Door.HostID, Frame: a.frame, State: a.state, Reads: &a.there, LANMAC: outsideMAC}
+	if q.From != nil {
+		in.PortID, in.HostID = q.From.PortID, q.From.HostID
+	}
+	d := a.sim.Run(in)
+	out := a.arrival(d, q.To, q.Any)
+	if out == nil {
 		return lost
 	}
 	arrived := *h
@@ -65,20 +71,21 @@ func (a *Asker) send(q *Question, h *headers, tried *int) outcome {
 	if !needed {
 		return complete
 	}
-	end := a.ends(to)
-	if end == nil {
-		return halfway
+	in.PortID, in.HostID, in.Reads = out.PortID, out.HostID, &a.back
+	if end := a.ends(out.PortID); end != nil {
+		if !slices.Contains(a.met, end) {
+			a.met = append(a.met, end)
+		}
+		mac, ok := a.neighbour(end, answer.dst)
+		if !ok {
+			return halfway
+		}
+		answer.srcMAC, answer.dstMAC = end.MAC, mac
 	}
-	hop, ok := end.nextHop(answer.dst)
-	if ok {
-		answer.dstMAC, _, ok = a.world.Neighbour(end.NetworkID, hop)
-	}
-	if !ok {
-		return halfway
-	}
-	answer.srcMAC = end.MAC
 	a.state.Commit(d)
-	return a.answer(q, &simulate.Input{PortID: end.PortID, HostID: end.HostID, Frame: answer.append(nil), State: a.state, Reads: &a.back}, tried)
+	a.reply = answer.append(a.reply[:0])
+	in.Frame = a.reply
+	return a.answer(q, &in, tried)
 }
 
 // answer sends the answer on each of its ways.
@@ -89,7 +96,7 @@ func (a *Asker) answer(q *Question, in *simulate.Input, tried *int) (all outcome
 			return all | lost
 		}
 		a.back.Options = a.back.Options[:0]
-		if arrival(a.sim.Run(*in), q.From.PortID) != "" {
+		if a.arrival(a.sim.Run(*in), q.From, false) != nil {
 			all |= complete
 		} else {
 			all |= halfway
@@ -98,14 +105,15 @@ func (a *Asker) answer(q *Question, in *simulate.Input, tried *int) (all outcome
 	return all
 }
 
-// arrival returns the port to which a packet was delivered if that is the wanted one, any for "".
-func arrival(d *flow.Decision, wanted string) string {
+// arrival returns the delivery of a packet to an end, nil for outside; to any port if any is set.
+func (a *Asker) arrival(d *flow.Decision, to *End, any bool) *flow.Output {
 	for i := range d.Outputs {
-		if p := d.Outputs[i].PortID; wanted == "" || p == wanted {
-			return p
+		out := &d.Outputs[i]
+		if any || to != nil && out.PortID == to.PortID || to == nil && a.world.LeadsOutside(out.PortID) {
+			return out
 		}
 	}
-	return ""
+	return nil
 }
 
 // rewrite gives the headers what routers and translations have made of them.
@@ -113,12 +121,7 @@ func (h *headers) rewrite(r *flow.Rewrite) {
 	if r == nil {
 		return
 	}
-	if r.Src.IsValid() {
-		h.src = r.Src
-	}
-	if r.Dst.IsValid() {
-		h.dst = r.Dst
-	}
+	h.srcMAC, h.dstMAC, h.src, h.dst = r.SrcMAC, r.DstMAC, r.Src, r.Dst
 	switch {
 	case h.isEcho():
 		h.echoID = r.DstPort
@@ -130,7 +133,7 @@ func (h *headers) rewrite(r *flow.Rewrite) {
 // answer returns the answer to a packet, not needed to one that expects none: ICMP but for echo
 // requests.
 func (h *headers) answer() (r headers, needed bool) {
-	r = headers{src: h.dst, dst: h.src, proto: h.proto, echoID: h.echoID, reply: true}
+	r = headers{srcMAC: h.dstMAC, dstMAC: h.srcMAC, src: h.dst, dst: h.src, proto: h.proto, echoID: h.echoID, reply: true}
 	switch {
 	case h.isEcho() && h.src.Is4():
 		r.srcPort = uint16(packet.ICMPEchoReply)

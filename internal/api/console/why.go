@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 
 	"heddle/internal/api"
@@ -28,11 +27,8 @@ func (c *console) why(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a, probe, err := c.world.Why(snap, &req)
-	var fault *explain.Fault
-	if errors.As(err, &fault) {
-		return api.Errorf(faultStatus[fault.Kind], "%v", fault)
-	} else if err != nil {
-		return err
+	if err != nil {
+		return faultError(err)
 	}
 	if probe != nil {
 		live, err := c.askLive(r.Context(), snap, entry{probe.PortID, probe.HostID}, probe.Frame)

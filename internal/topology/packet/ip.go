@@ -18,6 +18,16 @@ const (
 	extMobility    = 135
 )
 
+// IsExtension reports whether a number is that of an IPv6 extension header that is followed, and
+// so of no protocol there.
+func IsExtension(next uint8) bool {
+	switch next {
+	case extHopByHop, extRouting, extDestination, extMobility, extFragment, extAuth:
+		return true
+	}
+	return false
+}
+
 func (f *Frame) decodeIPv4(b []byte, wireLen int) error {
 	h := b[f.L3:]
 	if len(h) < 20 {

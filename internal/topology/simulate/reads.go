@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
@@ -21,10 +22,12 @@ type Reads struct {
 	// destination. Neither is a choice that Choices can make.
 	AnyPort, AnyTarget bool
 
-	chains  []*chain
-	routers []*router
-	texts   map[*chain]*chainText
-	seen    map[*chain]bool
+	chains   []*chain
+	routers  []*router
+	networks []*network
+	seen     map[*chain]bool
+	texts    map[*chain]*chainText
+	bounds   map[any][]netip.Addr // of the addresses that chains, routers and networks tell apart
 }
 
 // Span is an inclusive range of numbers.
@@ -46,7 +49,8 @@ var allPorts = span{0, 0xffff}
 
 // Reset forgets what was noted.
 func (r *Reads) Reset() {
-	r.Options, r.AnyPort, r.AnyTarget, r.chains, r.routers = r.Options[:0], false, false, r.chains[:0], r.routers[:0]
+	r.Options, r.AnyPort, r.AnyTarget = r.Options[:0], false, false
+	r.chains, r.routers, r.networks = r.chains[:0], r.routers[:0], r.networks[:0]
 	clear(r.seen)
 }
 
@@ -65,6 +69,13 @@ func (r *Reads) note(c *chain) {
 func (r *Reads) noteRouter(at *router) {
 	if r != nil && !slices.Contains(r.routers, at) {
 		r.routers = append(r.routers, at)
+	}
+}
+
+// noteNetwork notes that a router has looked for a neighbour in a network.
+func (r *Reads) noteNetwork(n *network) {
+	if !slices.Contains(r.networks, n) {
+		r.networks = append(r.networks, n)
 	}
 }
 
@@ -185,37 +196,84 @@ func (r *Reads) AsksSourcePorts(proto uint8) bool {
 }
 
 // SameAddresses returns the last address from a on for which packets that are equal otherwise, and
-// their answers, have had the same decision if a is the machine outside: no prefix, group or route
-// that was asked tells them apart.
+// their answers, have had the same decision if a is the machine outside: no prefix, group, route or
+// neighbour that was asked tells them apart.
 func (r *Reads) SameAddresses(a netip.Addr) netip.Addr {
-	last := lastOf(netip.PrefixFrom(a, 0).Masked())
-	at := func(p netip.Prefix) {
-		if p.IsValid() && p.Addr().BitLen() == a.BitLen() {
-			last = sameAddresses(p, a, last)
+	last := packet.LastAddr(netip.PrefixFrom(a, 0).Masked())
+	for _, special := range []netip.Addr{flow.MetadataIPv4, flow.MetadataIPv6} {
+		last = SameAddresses(netip.PrefixFrom(special, special.BitLen()), a, last)
+	}
+	within := func(of any, each func(at func(netip.Prefix))) {
+		bounds, known := r.bounds[of]
+		if !known {
+			bounds = boundsOf(each)
+			if r.bounds == nil {
+				r.bounds = map[any][]netip.Addr{}
+			}
+			r.bounds[of] = bounds
+		}
+		i, found := slices.BinarySearchFunc(bounds, a, netip.Addr.Compare)
+		if found {
+			i++
+		}
+		if i < len(bounds) && bounds[i].BitLen() == a.BitLen() && bounds[i].Compare(last) <= 0 {
+			last = bounds[i].Prev()
 		}
 	}
 	for _, c := range r.chains {
-		for _, x := range c.rules {
-			for _, p := range []netip.Prefix{x.srcIP, x.dstIP} {
-				at(p)
+		within(c, c.prefixes)
+	}
+	for _, at := range r.routers {
+		within(at, at.prefixes)
+	}
+	for _, n := range r.networks {
+		within(n, n.prefixes)
+	}
+	return last
+}
+
+// boundsOf returns the addresses, in order, at which one comes into a prefix or out of it.
+func boundsOf(each func(at func(netip.Prefix))) (bounds []netip.Addr) {
+	each(func(p netip.Prefix) {
+		if !p.IsValid() {
+			return
+		}
+		bounds = append(bounds, p.Addr())
+		if after := packet.LastAddr(p).Next(); after.IsValid() {
+			bounds = append(bounds, after)
+		}
+	})
+	slices.SortFunc(bounds, netip.Addr.Compare)
+	return slices.Compact(bounds)
+}
+
+// prefixes calls at for each prefix that the chain's rules compare addresses with.
+func (c *chain) prefixes(at func(netip.Prefix)) {
+	for _, x := range c.rules {
+		at(x.srcIP.Masked())
+		at(x.dstIP.Masked())
+		for _, g := range []*group{x.srcGroup, x.dstGroup} {
+			if g == nil {
+				continue
 			}
-			for _, g := range []*group{x.srcGroup, x.dstGroup} {
-				if g == nil {
-					continue
-				}
-				for member := range g.addrs {
-					at(netip.PrefixFrom(member, member.BitLen()))
-				}
-				for p := range g.prefixes {
-					at(p)
-				}
+			for member := range g.addrs {
+				at(netip.PrefixFrom(member, member.BitLen()))
+			}
+			for p := range g.prefixes {
+				at(p)
 			}
 		}
 	}
-	for _, on := range r.routers {
-		on.prefixes(at)
+}
+
+// prefixes calls at for each neighbour in the network.
+func (n *network) prefixes(at func(netip.Prefix)) {
+	for a := range n.neighbours {
+		at(netip.PrefixFrom(a, a.BitLen()))
 	}
-	return last
+	for a := range n.routers.addrs {
+		at(netip.PrefixFrom(a, a.BitLen()))
+	}
 }
 
 // prefixes calls at for each prefix that the router compares addresses of packets with.
@@ -251,9 +309,11 @@ func (r *router) prefixes(at func(netip.Prefix)) {
 	}
 }
 
-// sameAddresses returns the last address up to last that is, as from, in the prefix or not.
-func sameAddresses(p netip.Prefix, from, last netip.Addr) netip.Addr {
-	switch end := lastOf(p); {
+// SameAddresses returns the last address from one on, at most last, that is in the prefix if from
+// is, and out of it if not.
+func SameAddresses(p netip.Prefix, from, last netip.Addr) netip.Addr {
+	switch end := packet.LastAddr(p); {
+	case p.Addr().BitLen() != from.BitLen():
 	case from.Less(p.Addr()):
 		return least(last, p.Addr().Prev())
 	case !end.Less(from):
@@ -263,19 +323,8 @@ func sameAddresses(p netip.Prefix, from, last netip.Addr) netip.Addr {
 }
 
 func least(a, b netip.Addr) netip.Addr {
-	return slices.MinFunc([]netip.Addr{a, b}, netip.Addr.Compare)
-}
-
-// lastOf returns the last address of a masked prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := range b {
-		if host := p.Bits() - 8*i; host <= 0 {
-			b[i] = 0xff
-		} else if host < 8 {
-			b[i] |= 0xff >> host
-		}
+	if b.Less(a) {
+		return b
 	}
-	a, _ := netip.AddrFromSlice(b)
 	return a
 }

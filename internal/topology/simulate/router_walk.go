@@ -268,10 +268,17 @@ func (s *Simulator) nextHop(q *port, hop netip.Addr) {
 		return
 	}
 	if n != nil {
+		if s.in.Reads != nil {
+			s.in.Reads.noteNetwork(n)
+		}
 		if mac, ok := n.resolve(hop); ok {
 			s.sendTo(q, mac)
 			return
 		}
+	}
+	if !s.in.LANMAC.IsZero() && (q.isUplink() || n != nil && n.lan != nil) {
+		s.sendTo(q, s.in.LANMAC)
+		return
 	}
 	s.ask(q, hop)
 }

@@ -1,0 +1,51 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+
+	"heddle/internal/api"
+	"heddle/internal/api/operator"
+	"heddle/internal/explain"
+	"heddle/internal/store/records"
+	"heddle/internal/topology/flow"
+)
+
+// reach answers who can reach a machine, or what a machine can reach.
+func (c *console) reach(w http.ResponseWriter, r *http.Request) error {
+	var req operator.ReachRequest
+	if err := api.ReadStrictJSON(r, &req); err != nil {
+		return err
+	}
+	snap, err := c.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	a, err := c.world.Reach(snap, &req)
+	if err != nil {
+		return faultError(err)
+	}
+	a.Names = reachNames(snap, a)
+	api.WriteJSON(w, http.StatusOK, a)
+	return nil
+}
+
+// faultError answers a fault of a question with its status.
+func faultError(err error) error {
+	var fault *explain.Fault
+	if errors.As(err, &fault) {
+		return api.Errorf(faultStatus[fault.Kind], "%v", fault)
+	}
+	return err
+}
+
+// reachNames returns what the groups in an answer stand for.
+func reachNames(snap *records.Snap, a *operator.ReachAnswer) map[string]flow.TraceName {
+	var ids []string
+	for _, row := range a.Reaches {
+		for _, p := range row.Ports {
+			ids = append(ids, p.Groups...)
+		}
+	}
+	return namesOf(snap, idsOf(ids))
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/api/operator"
+	"heddle/internal/command"
+	"heddle/internal/terminal"
+)
+
+// reachCommand returns the command that asks who can reach a machine, or what a machine can reach.
+func reachCommand() *cobra.Command {
+	var req operator.ReachRequest
+	var port int
+	cmd := &cobra.Command{
+		Use:   "reach --to PORT|ADDRESS | --from PORT|ADDRESS",
+		Short: "Ask who can reach a machine, or what a machine can reach, by which services",
+		Long: `Finds all services at once by which new connections arrive at a machine and are answered, or which a machine can open: of each protocol,
+port, and type of ICMP, from clients' source ports (1024 to 65535) and from machines' own addresses. It asks the code that forwards packets,
+so the answer is exact for the virtual network as the store has it. Outside stands for all addresses beyond LANs and uplinks. With both
+ends it tells the services between these two. Exits 1 if nothing is reached.
+  heddle reach --to db
+  heddle reach --to db --proto tcp --port 5432
+  heddle reach --from web`,
+		Args: cobra.NoArgs,
+	}
+	login := cloudFlags(cmd)
+	format := command.OutputFlag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&req.To, "to", "", "`port` or address that is reached")
+	f.StringVar(&req.From, "from", "", "`port` or address that reaches")
+	f.StringVar(&req.Protocol, "proto", "", "only this `protocol`, such as tcp, udp or icmp")
+	f.IntVar(&port, "port", 0, "only this destination `port`, of tcp without --proto")
+	for _, name := range []string{"from", "to", "proto", "port"} {
+		perCall(f, name)
+	}
+	for _, name := range []string{"from", "to"} {
+		registerCompletion(cmd, name, completeWorkloadPorts(login))
+	}
+	cmd.MarkFlagsOneRequired("to", "from")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if port < 0 || port > 0xffff || port == 0 && f.Changed("port") {
+			return &command.Exit{Code: 2, Text: fmt.Sprintf("--port %d: want 1 to 65535", port)}
+		}
+		req.Port = uint16(port)
+		var a operator.ReachAnswer
+		err := callOperator(cmd, login, http.MethodPost, "/v1/reach", &req, &a)
+		if err != nil {
+			return err
+		}
+		if *format == "json" {
+			err = command.PrintJSON(cmd.OutOrStdout(), a)
+		} else {
+			printReach(cmd.OutOrStdout(), &a)
+		}
+		if err == nil && len(a.Reaches) == 0 {
+			err = &command.Exit{Code: 1}
+		}
+		return err
+	}
+	return cmd
+}
+
+func printReach(w io.Writer, a *operator.ReachAnswer) {
+	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
+	what := "services"
+	if a.Service != "" {
+		what = a.Service
+	}
+	switch {
+	case a.From != nil && a.To != nil:
+		line("%s from %s to %s:", what, endText(*a.From), endText(*a.To))
+	case a.To != nil:
+		line("%s to %s:", what, endText(*a.To))
+	default:
+		line("%s from %s:", what, endText(*a.From))
+	}
+	for i := range a.Reaches {
+		printReachRow(line, a, &a.Reaches[i])
+	}
+	switch {
+	case len(a.Reaches) == 0:
+		line("  none")
+	case a.From == nil:
+		line("  none from %d other ports", a.Silent)
+	case a.To == nil:
+		line("  none to %d other ports", a.Silent)
+	}
+}
+
+// printReachRow prints some services and who has them.
+func printReachRow(line func(string, ...any), a *operator.ReachAnswer, row *operator.Reach) {
+	what := []string{}
+	for _, part := range []struct {
+		ranges []operator.ServiceRange
+		note   string
+	}{{row.Always, ""}, {row.May, " for some connections"}, {row.OneWay, " without an answer"}} {
+		if len(part.ranges) == 0 {
+			continue
+		}
+		var texts []string
+		for _, r := range part.ranges {
+			texts = append(texts, r.Text)
+		}
+		what = append(what, strings.Join(texts, ", ")+part.note)
+	}
+	line("  IPv%d %s", row.Version, strings.Join(what, "; "))
+	preposition := "from"
+	if a.To == nil {
+		preposition = "to"
+	}
+	for _, o := range row.Outside {
+		line("    %s outside: %s, at %s", preposition, o.Text, o.Address)
+	}
+	if len(row.Ports) > 0 && (a.From == nil || a.To == nil) {
+		line("    %s %s", preposition, portsText(a, row.Ports))
+	}
+}
+
+// portsText names some ports, or counts many by their groups.
+func portsText(a *operator.ReachAnswer, ports []operator.ReachPort) string {
+	const few = 8
+	if len(ports) <= few {
+		var texts []string
+		for _, p := range ports {
+			texts = append(texts, strings.TrimSpace(p.Name+" "+p.Address.String()))
+		}
+		return strings.Join(texts, ", ")
+	}
+	counts := map[string]int{}
+	for _, p := range ports {
+		names := []string{}
+		for _, g := range p.Groups {
+			names = append(names, cmp.Or(a.Names[g].Name, g))
+		}
+		slices.Sort(names)
+		counts[strings.Join(names, " and ")]++
+	}
+	var texts []string
+	for group, n := range counts {
+		of := "in no group"
+		if group != "" {
+			of = "of group " + group
+		}
+		texts = append(texts, fmt.Sprintf("%d ports %s", n, of))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
+}
