@@ -277,6 +277,9 @@ func (x *survey) answer() *operator.ReachAnswer {
 	}{{x.from, &a.From}, {x.to, &a.To}} {
 		if one.end != nil {
 			d := describeEnd(x.snap, *one.end)
+			if fixed := one.end.port.FixedIPs; !d.Address.IsValid() && len(fixed) > 0 {
+				d.Address = fixed[0].IPAddress
+			}
 			*one.to = &d
 		}
 	}

@@ -2,6 +2,8 @@ package explain
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"heddle/internal/api/operator"
@@ -9,30 +11,112 @@ import (
 	"heddle/internal/store/schema"
 )
 
-func TestReachTry(t *testing.T) {
+// reached asks, and puts the answer into a line a row.
+func (c *cloud) reached(q *operator.ReachRequest) string {
+	c.t.Helper()
+	a, err := c.world.Reach(c.view(), q)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var lines []string
+	texts := func(name string, ranges []operator.ServiceRange) string {
+		text := ""
+		for _, r := range ranges {
+			text += "; " + r.Text
+		}
+		return strings.Replace(text, "; ", name, 1)
+	}
+	for _, r := range a.Reaches {
+		line := fmt.Sprint("v", r.Version) + texts(" ", r.Always) + texts(" may ", r.May) + texts(" oneway ", r.OneWay)
+		for _, p := range r.Ports {
+			line += " " + p.Name
+		}
+		for _, o := range r.Outside {
+			line += fmt.Sprintf(" [%s at %s]", o.Text, o.Address)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(append(lines, fmt.Sprint("silent ", a.Silent)), "\n")
+}
+
+func (c *cloud) expectReach(q operator.ReachRequest, want ...string) {
+	c.t.Helper()
+	if got := c.reached(&q); got != strings.Join(want, "\n") {
+		c.t.Errorf("%+v:\n%s\nwant\n%s", q, got, strings.Join(want, "\n"))
+	}
+}
+
+// TestReach: all services to a machine and from it, from other machines and from outside, by a
+// floating address too, with what rules allow in part.
+func TestReach(t *testing.T) {
+	t.Parallel()
 	c := newCloud(t)
 	web, _ := c.twoTiers()
-	var public string
-	for n := range schema.Networks.All(c.view()) {
-		if n.Name == "public" {
-			public = n.ID
-		}
-	}
+	fixed := func(p *neutron.PortView) string { return p.FixedIPs[0].IPAddress.String() }
 	g := create(c, c.SecurityGroups(), neutron.SecurityGroups, `{"name":"front"}`).ID
-	create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress","protocol":"tcp","port_range_min":443,"port_range_max":443}`, g)
-	create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress","protocol":"icmp"}`, g)
-	create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress","protocol":"tcp","port_range_min":22,"port_range_max":22,"remote_ip_prefix":"198.51.100.0/24"}`, g)
-	update(c, c.Ports(), neutron.Ports, web.ID, fmt.Sprintf(`{"security_groups":[%q]}`, g))
-	f := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q}`, public, web.ID).FloatingIPAddress.String()
-	_ = f
-	for _, q := range []operator.ReachRequest{{To: "web"}, {From: "web"}, {To: "db", Port: 22}, {From: "web", To: "db"}} {
-		a, err := c.world.Reach(c.view(), &q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range a.Reaches {
-			t.Logf("%+v", r)
-		}
-		t.Log(a.Silent)
+	for _, rule := range []string{
+		`"protocol":"tcp","port_range_min":443,"port_range_max":443`, `"protocol":"icmp","port_range_min":8`, `"protocol":"47","remote_ip_prefix":"10.0.2.0/24"`,
+		`"protocol":"tcp","port_range_min":22,"port_range_max":80,"remote_ip_prefix":"198.51.100.0/24"`,
+	} {
+		create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress",%s}`, g, rule)
 	}
+	update(c, c.Ports(), neutron.Ports, web.ID, fmt.Sprintf(`{"security_groups":[%q]}`, g))
+	at := fixed(web)
+	outside := func(text, at string) string { return fmt.Sprintf(" [%s at %s]", text, at) }
+	c.expectReach(operator.ReachRequest{To: "web"},
+		"v4 icmp 8; tcp 443 lone"+outside("any address but 10.0.1.0-10.0.2.255, 198.51.100.0/24", at),
+		"v4 icmp 8; tcp 22-80; tcp 443"+outside("198.51.100.0/24", at),
+		"v4 gre; icmp 8; tcp 443 db", "silent 0")
+	c.expectReach(operator.ReachRequest{To: "web", Protocol: "tcp", Port: 23}, "v4 tcp 23"+outside("198.51.100.0/24", at), "silent 2")
+	c.expectReach(operator.ReachRequest{From: "web"}, "v4 tcp; udp; icmp 0; icmp 8"+outside("any address but 10.0.1.0-10.0.2.255", at), "silent 2")
+	c.expectReach(operator.ReachRequest{From: "db", To: "web"}, "v4 gre; icmp 8; tcp 443 web", "silent 0")
+	c.expectReach(operator.ReachRequest{From: "web", To: "db"}, "silent 1")
+
+	public := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q}`, c.network("public"), web.ID).FloatingIPAddress.String()
+	c.expectReach(operator.ReachRequest{To: public, Port: 443}, "v4 tcp 443 db lone"+outside("any address but 10.0.1.0-10.0.2.255", public), "silent 0")
+	c.expectReach(operator.ReachRequest{To: public, Port: 22}, "v4 tcp 22"+outside("198.51.100.0/24", public), "silent 2")
+	for _, bad := range []struct {
+		q    operator.ReachRequest
+		want string
+	}{
+		{operator.ReachRequest{}, "to: want the end that is asked about"},
+		{operator.ReachRequest{To: "10.9.9.9"}, "to: no port has the address 10.9.9.9"},
+		{operator.ReachRequest{From: "nothing"}, `from: no port has the id or name "nothing"`},
+		{operator.ReachRequest{From: "web", Protocol: "tcp"}, "port: tcp needs a port"},
+	} {
+		if _, err := c.world.Reach(c.view(), &bad.q); err == nil || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%+v: %v, want %q", bad.q, err, bad.want)
+		}
+	}
+}
+
+// network returns the id of a network.
+func (c *cloud) network(name string) string {
+	c.t.Helper()
+	named := slices.Collect(schema.Networks.By(c.view(), "name", name))
+	if len(named) != 1 {
+		c.t.Fatalf("%d networks are named %s", len(named), name)
+	}
+	return named[0].ID
+}
+
+// TestReachDepends: what passes by some source ports alone, or by some of several ways, is said to.
+func TestReachDepends(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.twoTiers()
+	rule := func(text string) string {
+		return fmt.Sprintf("%q", create(c, c.FirewallGroupRules(), neutron.FirewallGroupRules, "{%s}", text).ID)
+	}
+	rules := strings.Join([]string{rule(`"action":"deny","protocol":"tcp","source_port":"1:2000","destination_port":"80"`), rule(`"action":"allow","protocol":"tcp"`)}, ",")
+	policy := create(c, c.FirewallGroupPolicies(), neutron.FirewallGroupPolicies, `{"firewall_rules":[%s]}`, rules).ID
+	var ports []string
+	for p := range schema.Ports.All(c.view()) {
+		if p.DeviceOwner == "network:router_interface" {
+			ports = append(ports, fmt.Sprintf("%q", p.ID))
+		}
+	}
+	create(c, c.FirewallGroups(), neutron.FirewallGroups, `{"ports":[%s],"ingress_firewall_policy_id":%[2]q,"egress_firewall_policy_id":%[2]q}`, strings.Join(ports, ","), policy)
+	c.expectReach(operator.ReachRequest{From: "web", To: "db"}, "v4 tcp 0-79; tcp 81-65535 may tcp 80 db", "silent 0")
+	c.expectReach(operator.ReachRequest{From: "web", To: "db", Port: 80}, "v4 may tcp 80 db", "silent 0")
 }

@@ -291,7 +291,7 @@ func (c *collector) box(proto uint8, srcs, dsts simulate.Span) box {
 	}
 	d, s = a.back.Same(proto, dsts.Low, srcs.Low)
 	b.srcs.High, b.dsts.High = min(b.srcs.High, s.High), min(b.dsts.High, d.High)
-	if a.there.AnyTarget || a.there.AnyPort && a.there.AsksSourcePorts(proto) {
+	if a.there.AnyTarget || a.there.AnyPort && (a.there.AsksAnyPort(proto, false) || a.back.AsksAnyPort(proto, true)) {
 		b.outcome |= lost
 	}
 	return b

@@ -75,9 +75,6 @@ func (f *filters) apply(device, direction string, c *chain) verb {
 // evaluate runs a chain. A result other than goOn comes with the chain and the rule that decided.
 func (f *filters) evaluate(c *chain) (verb, *chain, *rule) {
 	f.visited = append(f.visited, c)
-	if f.reads != nil {
-		f.reads.note(c)
-	}
 	if c.index.built && !f.isQuestion() {
 		return f.evaluateIndexed(c)
 	}
@@ -86,9 +83,11 @@ func (f *filters) evaluate(c *chain) (verb, *chain, *rule) {
 			continue
 		}
 		if v, by, at := f.execute(c, r); v != goOn {
+			f.reads.note(c, r)
 			return v, by, at
 		}
 	}
+	f.reads.note(c, nil)
 	return goOn, nil, nil
 }
 
@@ -101,6 +100,7 @@ func (f *filters) evaluateIndexed(c *chain) (verb, *chain, *rule) {
 			continue
 		}
 		if v, by, at := f.execute(c, r); v != goOn {
+			f.reads.note(c, r)
 			return v, by, at
 		}
 		if f.now.SrcIP != src || f.now.DstIP != dst { // by NAT: other rules may match now
@@ -109,6 +109,7 @@ func (f *filters) evaluateIndexed(c *chain) (verb, *chain, *rule) {
 			rules.skip(r)
 		}
 	}
+	f.reads.note(c, nil)
 	return goOn, nil, nil
 }
 

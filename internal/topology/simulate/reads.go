@@ -22,16 +22,28 @@ type Reads struct {
 	// destination. Neither is a choice that Choices can make.
 	AnyPort, AnyTarget bool
 
-	chains   []*chain
+	chains   []chainRead
+	at       map[chainKey]int // in chains
 	routers  []*router
 	networks []*network
-	seen     map[*chain]bool
 	texts    map[*chain]*chainText
 	bounds   map[any][]netip.Addr // of the addresses that chains, routers and networks tell apart
 }
 
 // Span is an inclusive range of numbers.
 type Span struct{ Low, High uint16 }
+
+// chainRead is how far a chain was read.
+type chainRead struct {
+	chainKey
+	rules int // from the first on
+}
+
+// chainKey is a chain, read before or after a source port was chosen.
+type chainKey struct {
+	chain *chain
+	after bool
+}
 
 // chainText is what the rules of a chain compare services with.
 type chainText struct {
@@ -41,6 +53,7 @@ type chainText struct {
 
 // portClause is the clauses of a rule on ports, or on type and code of ICMP.
 type portClause struct {
+	rule     int   // its place, from 0 on
 	proto    int16 // of the packets that may be compared with them, -1 for all
 	src, dst span
 }
@@ -51,18 +64,28 @@ var allPorts = span{0, 0xffff}
 func (r *Reads) Reset() {
 	r.Options, r.AnyPort, r.AnyTarget = r.Options[:0], false, false
 	r.chains, r.routers, r.networks = r.chains[:0], r.routers[:0], r.networks[:0]
-	clear(r.seen)
+	clear(r.at)
 }
 
-// note notes that the rules of a chain were compared with the packet.
-func (r *Reads) note(c *chain) {
-	if r.seen == nil {
-		r.seen, r.texts = map[*chain]bool{}, map[*chain]*chainText{}
+// note notes that the rules of a chain were compared with the packet, up to the one that decided;
+// nil: all.
+func (r *Reads) note(c *chain, decided *rule) {
+	if r == nil {
+		return
 	}
-	if !r.seen[c] {
-		r.seen[c] = true
-		r.chains = append(r.chains, c)
+	x := chainRead{chainKey{c, r.AnyPort}, len(c.rules)}
+	if decided != nil {
+		x.rules = c.position(decided)
 	}
+	if at, known := r.at[x.chainKey]; known {
+		r.chains[at].rules = max(r.chains[at].rules, x.rules)
+		return
+	}
+	if r.at == nil {
+		r.at = map[chainKey]int{}
+	}
+	r.at[x.chainKey] = len(r.chains)
+	r.chains = append(r.chains, x)
 }
 
 // noteRouter notes that a router has had the packet.
@@ -94,6 +117,9 @@ func (r *Reads) choose(n int) (way int, decides bool) {
 func (r *Reads) text(c *chain) *chainText {
 	t := r.texts[c]
 	if t == nil {
+		if r.texts == nil {
+			r.texts = map[*chain]*chainText{}
+		}
 		t = newChainText(c)
 		r.texts[c] = t
 	}
@@ -102,8 +128,8 @@ func (r *Reads) text(c *chain) *chainText {
 
 func newChainText(c *chain) *chainText {
 	t := &chainText{}
-	for _, x := range c.rules {
-		p := portClause{-1, allPorts, allPorts}
+	for i, x := range c.rules {
+		p := portClause{i, -1, allPorts, allPorts}
 		if x.set&onProto != 0 {
 			t.protos = append(t.protos, x.proto)
 			if !x.inverts(onProto) {
@@ -116,7 +142,7 @@ func newChainText(c *chain) *chainText {
 		if x.set&onTpDst != 0 {
 			p.dst = x.tpDst
 		}
-		if x.set&(onTpSrc|onTpDst) != 0 && !slices.Contains(t.ports, p) {
+		if x.set&(onTpSrc|onTpDst) != 0 {
 			t.ports = append(t.ports, p)
 		}
 	}
@@ -130,8 +156,8 @@ func newChainText(c *chain) *chainText {
 func (r *Reads) Same(proto uint8, src, dst uint16) (srcs, dsts Span) {
 	srcs, dsts = Span{src, 0xffff}, Span{dst, 0xffff}
 	for _, c := range r.chains {
-		for _, p := range r.text(c).ports {
-			if p.proto < 0 || p.proto == int16(proto) {
+		for _, p := range r.text(c.chain).ports {
+			if p.rule < c.rules && (p.proto < 0 || p.proto == int16(proto)) {
 				srcs.High = p.src.same(src, srcs.High)
 				dsts.High = p.dst.same(dst, dsts.High)
 			}
@@ -171,7 +197,7 @@ func (s span) same(from, high uint16) uint16 {
 // protocol may come several times. All others have had the same decision.
 func (r *Reads) Protocols(yield func(proto uint8)) {
 	for _, c := range r.chains {
-		for _, p := range r.text(c).protos {
+		for _, p := range r.text(c.chain).protos {
 			yield(p)
 		}
 	}
@@ -183,11 +209,19 @@ func (r *Reads) Protocols(yield func(proto uint8)) {
 	}
 }
 
-// AsksSourcePorts reports whether a clause that was asked compares source ports of the protocol.
-func (r *Reads) AsksSourcePorts(proto uint8) bool {
+// AsksAnyPort reports whether a clause that was asked compares source ports of the protocol, or
+// the destination ports of answers, after one was chosen among many.
+func (r *Reads) AsksAnyPort(proto uint8, answers bool) bool {
 	for _, c := range r.chains {
-		for _, p := range r.text(c).ports {
-			if p.src != allPorts && (p.proto < 0 || p.proto == int16(proto)) {
+		if !c.after && !answers {
+			continue
+		}
+		for _, p := range r.text(c.chain).ports {
+			asked := p.src
+			if answers {
+				asked = p.dst
+			}
+			if p.rule < c.rules && asked != allPorts && (p.proto < 0 || p.proto == int16(proto)) {
 				return true
 			}
 		}
@@ -221,7 +255,7 @@ func (r *Reads) SameAddresses(a netip.Addr) netip.Addr {
 		}
 	}
 	for _, c := range r.chains {
-		within(c, c.prefixes)
+		within(c.chain, c.chain.prefixes)
 	}
 	for _, at := range r.routers {
 		within(at, at.prefixes)

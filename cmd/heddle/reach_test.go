@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestReach: heddle reach names the ports by which machines then connect, and no other.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	s := newPlugSite(t)
+	web, client := s.lab.MustNamespace(t, "web"), s.lab.MustNamespace(t, "client")
+	s.newPort(t, "web", 11)
+	s.newPort(t, "client", 12)
+	s.plug(t, "web", "--netns", web.Name)
+	s.plug(t, "client", "--netns", client.Name)
+	listenTCP(t, web, 80)
+	listenTCP(t, web, 81)
+	s.api.mustCreate(t, "security_group", map[string]any{"name": "closed"})
+	succeed(t, s.ctl, "port", "set", "web", "--sg", "closed", "--data", s.data)
+	reach := func(args ...string) []string { return append([]string{"reach", "--data", s.data}, args...) }
+	text, code := output(t, s.ctl, reach("--to", "web")...)
+	if has(t, text, "services to web 10.0.0.11 on "+s.host.name+":", "  none\n"); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	succeed(t, s.ctl, "sg", "rule", "add", "closed", "--direction", "ingress", "--protocol", "tcp", "--port", "80", "--remote", "10.0.0.0/24", "--data", s.data)
+	has(t, succeed(t, s.ctl, reach("--to", "web")...), "  IPv4 tcp 80\n    from client 10.0.0.12\n", "  none from 0 other ports\n")
+	has(t, succeed(t, s.ctl, reach("--from", "client", "--to", "web")...), "services from client 10.0.0.12", "  IPv4 tcp 80\n")
+	for address, want := range map[string]bool{"10.0.0.11:80": true, "10.0.0.11:81": false} {
+		if connects(client, address) != want {
+			t.Errorf("%s: connects %t", address, !want)
+		}
+	}
+	text, code = output(t, s.ctl, reach("--to", "web", "--port", "81")...)
+	if has(t, text, "tcp 81 to web "); code != 1 || strings.Contains(text, "from client") {
+		t.Errorf("exit code %d:\n%s", code, text)
+	}
+	refuse(t, s.ctl, 1, `to: no port has the id or name "missing"`, reach("--to", "missing")...)
+	refuse(t, s.ctl, 2, "--port 0: want 1 to 65535", reach("--to", "web", "--port", "0")...)
+	refuse(t, s.ctl, 2, "want at least one of --to, --from", reach()...)
+}
