@@ -167,8 +167,8 @@ func firstOf(all []netip.Addr, is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// fromOutside asks who outside reaches the port that is asked about: by its own addresses, where
-// routers or a LAN lead to these, and by its floating ones.
+// fromOutside finds out who outside reaches the port that is asked about: by its own addresses,
+// where routers or a LAN lead to these, and by its floating ones.
 func (x *survey) fromOutside() {
 	to := x.end(x.to.port.ID)
 	for _, target := range x.targets() {
@@ -213,7 +213,7 @@ func (x *survey) answersFor(network string, address netip.Addr, mac packet.MAC) 
 	return !ok || known == mac
 }
 
-// outside asks who outside reaches an address by a door.
+// outside finds out who outside reaches an address by a door.
 func (x *survey) outside(door simulate.Door, to *reach.End, target netip.Addr) {
 	q := x.question(target)
 	q.Door, q.Target, q.To, q.Any = door, target, to, x.to.isVIP()
@@ -222,7 +222,7 @@ func (x *survey) outside(door simulate.Door, to *reach.End, target netip.Addr) {
 	}
 }
 
-// toOutside asks what outside the port that is asked about reaches.
+// toOutside finds out what outside the port that is asked about reaches.
 func (x *survey) toOutside(from *reach.End) {
 	for _, is4 := range []bool{true, false} {
 		source := firstOf(from.Addresses, is4)

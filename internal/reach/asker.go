@@ -56,17 +56,17 @@ func (a *Answer) equal(o *Answer) bool {
 	return a.Always.Equal(&o.Always) && a.May.Equal(&o.May) && a.OneWay.Equal(&o.OneWay)
 }
 
-// outcome is what becomes of connections.
+// outcome is a set of fates that connections may have.
 type outcome uint8
 
-// Outcomes, in bits of what may be.
+// Fates.
 const (
 	lost     outcome = 1 << iota // the first packet does not arrive
 	halfway                      // the answer does not
 	complete                     // both do
 )
 
-// box is what becomes of the connections of one protocol with some ports.
+// box is a range of ports or types with the fates of their connections.
 type box struct {
 	srcs, dsts simulate.Span
 	outcome

@@ -33,7 +33,7 @@ type Reads struct {
 // Span is an inclusive range of numbers.
 type Span struct{ Low, High uint16 }
 
-// chainRead is how far a chain was read.
+// chainRead is a chain with the number of its rules that were read.
 type chainRead struct {
 	chainKey
 	rules int // from the first on
@@ -45,7 +45,7 @@ type chainKey struct {
 	after bool
 }
 
-// chainText is what the rules of a chain compare services with.
+// chainText is a list of what the rules of a chain compare services with.
 type chainText struct {
 	ports  []portClause
 	protos []uint8
