@@ -33,8 +33,8 @@ func joinRanges(all []operator.AddressRange) (joined []operator.AddressRange) {
 	return joined
 }
 
-// addressesText puts ranges of addresses outside into words, by those that are missing where that is
-// shorter. What no router forwards is left out of account.
+// addressesText puts ranges of addresses outside into words, by those that are missing where that
+// is shorter. What no router forwards is left out of account.
 func addressesText(ranges []operator.AddressRange) string {
 	all, space := slices.Clone(ranges), outside6
 	if ranges[0].First.Is4() {

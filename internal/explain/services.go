@@ -14,7 +14,8 @@ import (
 // manyProtocols is the number of protocols from which a set names those that it has not.
 const manyProtocols = 128
 
-// rangesOf puts a set of services into words. A set with most protocols names those that are missing.
+// rangesOf puts a set of services into words. A set with most protocols names those that are
+// missing.
 func rangesOf(s *reach.Services, is4 bool) (all []operator.ServiceRange) {
 	whole := s.Whole()
 	switch missing := missingOf(whole, is4); {

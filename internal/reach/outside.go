@@ -79,8 +79,8 @@ func (a *Asker) isInside(q *Question, address netip.Addr) bool {
 	return slices.ContainsFunc(a.doors, func(d simulate.Door) bool { return inside(d.NetworkID) })
 }
 
-// appendAnswer appends an answer that is not empty, to the last one if that is equal and nothing but
-// an address that is known is between.
+// appendAnswer appends an answer that is not empty, to the last one if that is equal and nothing
+// but an address that is known is between.
 func appendAnswer(all []OutsideAnswer, x OutsideAnswer, known netip.Addr) []OutsideAnswer {
 	if x.IsEmpty() {
 		return all

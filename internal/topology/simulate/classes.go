@@ -10,9 +10,9 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// Classes is a partition of machines' ports into those that the world treats alike: for two ports of
-// one class and any third, each connection between one of them and the third has the same fate as
-// that between the other and the third (explain §6). It holds for the world as it was.
+// Classes is a partition of machines' ports into those that the world treats alike: for two ports
+// of one class and any third, each connection between one of them and the third has the same fate
+// as that between the other and the third (explain §6). It holds for the world as it was.
 type Classes struct {
 	world    *World
 	prefixes map[netip.Prefix]uint32 // those that rules, routes and groups compare addresses with, numbered
@@ -125,8 +125,8 @@ func (c *Classes) address(k *classKey, a netip.Addr) {
 	k.number(0)
 }
 
-// classKey is a key as it is made. What is a port's own is noted as such, so that the filters of two
-// ports that differ by that alone are the same.
+// classKey is a key as it is made. What is a port's own is noted as such, so that the filters of
+// two ports that differ by that alone are the same.
 type classKey struct {
 	text      []byte
 	mac       uint64

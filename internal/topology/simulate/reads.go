@@ -12,9 +12,9 @@ import (
 // same (explain §6), and lets it take each of the ways among which a hash of the connection would
 // choose. It belongs to one goroutine, and to a world that does not change.
 type Reads struct {
-	// Choices has the way to take at each choice among equals, in the order in which a walk comes to
-	// them: of routes of one weight, members of a pool, targets of a translation. It is the first
-	// where Choices ends.
+	// Choices has the way to take at each choice among equals, in the order in which a walk comes
+	// to them: of routes of one weight, members of a pool, targets of a translation. It is the
+	// first where Choices ends.
 	Choices []int
 	// Options has the number of ways at each choice of the walks since Reset.
 	Options []int

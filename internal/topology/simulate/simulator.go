@@ -46,8 +46,8 @@ type Input struct {
 	// Overdue: the packet has waited for too long for a neighbour. While that is not known it is
 	// dropped, and its sender gets an error.
 	Overdue bool
-	// LANMAC, if not zero, is taken for the address of each neighbour that is not known and may be on
-	// a LAN.
+	// LANMAC, if not zero, is taken for the address of each neighbour that is not known and may be
+	// on a LAN.
 	LANMAC packet.MAC
 	Reads  *Reads // nil = nobody wants to know what the decision rests on
 }
