@@ -55,6 +55,9 @@ func (v *statusView) findProblems(now time.Time) []problem {
 			add("replace it: docs/guides/tls.md; of Heddle's own the server's log says why they are not renewed", "certificate: %s ends on %s", c.Name, c.End.Format(time.DateOnly))
 		}
 	}
+	if v.Journal != "" {
+		add("make it writable, or make room on its disk: docs/guides/operating.md#the-journal; changes are recorded again by themselves then", "this server records no history: %s", v.Journal)
+	}
 	if i := slices.IndexFunc(v.Hosts, func(h hostStatus) bool { return h.Unasked != "" }); i >= 0 {
 		add("heddle doctor and this server's log say why: journalctl -u heddle here; heddle status on another server asks them", "this server cannot ask hosts for their reports: %s", v.Hosts[i].Unasked)
 	}

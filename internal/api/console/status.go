@@ -68,6 +68,8 @@ type statusView struct {
 	Certificates []Certificate   `json:"certificates"`
 	// PhysicalNetworks lists the physical networks that the cloud uses.
 	PhysicalNetworks []physicalNetworkView `json:"physical_networks"`
+	// Journal is the cause for which the server that answers records no history; "" = it does.
+	Journal string `json:"journal,omitempty"`
 }
 
 // physicalNetworkView is a physical network that the cloud uses.
@@ -176,6 +178,9 @@ func (c *console) findStatus(ctx context.Context, snap *records.Snap) (*statusVi
 	}
 	if c.Certificates != nil {
 		v.Certificates = append(v.Certificates, c.Certificates()...)
+	}
+	if c.Journal != nil {
+		v.Journal = c.Journal.Problem()
 	}
 	c.askHosts(ctx, v.Hosts)
 	v.Ports = ports(snap, v.Hosts)

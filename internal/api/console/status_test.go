@@ -331,6 +331,14 @@ func TestUnaskedHosts(t *testing.T) {
 	v.wantProblems(t, "this server cannot ask hosts for their reports: store: full")
 }
 
+// TestNoHistory: a server whose journal cannot be written is a problem.
+func TestNoHistory(t *testing.T) {
+	t.Parallel()
+	v := statusView{Journal: "no space left on device"}
+	v.Problems = v.findProblems(time.Now())
+	v.wantProblems(t, "this server records no history: no space left on device")
+}
+
 // TestMissingKeys: a server without its file of the key of machines' metadata is a problem, in
 // words that tell one that still has the key from one that does not.
 func TestMissingKeys(t *testing.T) {

@@ -35,7 +35,8 @@ type Options struct {
 	Prefixes []string
 	// Keep returns the value to record of a key, false: none is. It gets nil for a deletion.
 	Keep func(key string, value []byte) ([]byte, bool)
-	// MostAge and MostBytes bound how much of the past is kept: 0 = 30 days and 4 GiB.
+	// MostAge and MostBytes bound how much of the past is kept: 0 = 30 days and 4 GiB. On a disk
+	// with less than spareBytes left it is less.
 	MostAge   time.Duration
 	MostBytes int64
 	// SegmentBytes is the size of the changes in a segment after which another one begins: 0 = 64
@@ -50,6 +51,10 @@ const (
 	defaultBytes        = 4 << 30
 	defaultSegmentBytes = 64 << 20
 	mostSegmentAge      = 24 * time.Hour
+	// spareBytes is the room that a journal of more than leastBytes leaves on its disk, where the
+	// store is, too.
+	spareBytes = 1 << 30
+	leastBytes = 64 << 20
 	// syncEvery is the interval between writes.
 	syncEvery = time.Second
 	// retryEvery is the interval between attempts to write again after a failure.
@@ -452,7 +457,7 @@ func (j *Journal) hasRoom() bool {
 func (j *Journal) isFull() bool {
 	s := j.current
 	changes := s.size - s.base
-	return changes >= max(j.opts.SegmentBytes, s.base) || changes > 0 && j.opts.Now().Sub(s.header.Time) > mostSegmentAge
+	return changes >= min(max(j.opts.SegmentBytes, s.base), j.mostBytes(s.size)/2) || changes > 0 && j.opts.Now().Sub(s.header.Time) > mostSegmentAge
 }
 
 // rotate begins another segment with the state at the end of the current one.
@@ -477,7 +482,8 @@ func (j *Journal) prune() error {
 		total += s.size
 	}
 	var err error
-	for len(kept) > 1 && err == nil && (total > j.opts.MostBytes || j.last.Sub(kept[0].until) > j.opts.MostAge) {
+	most := j.mostBytes(total)
+	for len(kept) > 1 && err == nil && (total > most || j.last.Sub(kept[0].until) > j.opts.MostAge) {
 		if err = os.Remove(kept[0].file); errors.Is(err, os.ErrNotExist) {
 			err = nil
 		}
@@ -488,6 +494,16 @@ func (j *Journal) prune() error {
 	j.segments = kept
 	j.mu.Unlock()
 	return err
+}
+
+// mostBytes returns how large the journal, which has total bytes, may be on its disk.
+func (j *Journal) mostBytes(total int64) int64 {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(j.opts.Dir, &disk); err != nil {
+		return j.opts.MostBytes // writing fails, too, and says so
+	}
+	free := int64(disk.Bavail) * disk.Bsize
+	return min(j.opts.MostBytes, max(total+free-spareBytes, leastBytes))
 }
 
 // Position returns the position up to which changes are on disk.

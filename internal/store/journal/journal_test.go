@@ -460,6 +460,9 @@ func TestDiskFull(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	l := newLab(t, func(o *Options) { o.Dir = filepath.Join(dir, "journal") })
 	l.commit("/a/1=x")
+	if most := l.j.mostBytes(0); most != leastBytes {
+		t.Errorf("on a small disk the journal takes %d bytes, want %d", most, leastBytes)
+	}
 	filler := filepath.Join(dir, "filler")
 	if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); err == nil {
 		t.Fatal("the disk is not full")
