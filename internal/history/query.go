@@ -148,7 +148,7 @@ func describe(c *journal.Commit) operator.Revision {
 		case has(schema.TopologyPrefix), ofNeutron && has(schema.CalicoPrefix):
 			r.Derived = append(r.Derived, change.Key)
 		default:
-			if o := describeObject(change); o.Change != "changed" || len(o.Fields) > 0 {
+			if o := describeObject(change); o.Change != "changed" || len(o.Fields) > 0 || change.Unknown {
 				r.Objects = append(r.Objects, o)
 			}
 		}
@@ -173,14 +173,17 @@ func authorOf(c *journal.Commit) *operator.Author {
 }
 
 func describeObject(change journal.Change) operator.ChangedObject {
-	o := operator.ChangedObject{Key: change.Key, Change: "changed", Fields: fieldChanges(change.Before, change.After)}
+	o := operator.ChangedObject{Key: change.Key, Change: "changed"}
 	o.Kind, o.ID = kindAndID(change.Key)
+	if !change.Unknown {
+		o.Fields = fieldChanges(change.Before, change.After)
+	}
 	value := change.After
 	switch {
-	case change.Before == nil:
-		o.Change = "created"
 	case change.After == nil:
 		o.Change, value = "deleted", change.Before
+	case change.Before == nil && !change.Unknown:
+		o.Change = "created"
 	}
 	var named struct {
 		Name              string

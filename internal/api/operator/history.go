@@ -59,8 +59,8 @@ type ChangedObject struct {
 	Kind   string         `json:"kind"` // such as "port", "security group", "port state"
 	ID     string         `json:"id"`
 	Name   string         `json:"name,omitempty"`
-	Change string         `json:"change"` // created, changed or deleted
-	Fields []ChangedField `json:"fields,omitempty"`
+	Change string         `json:"change"`           // created, changed or deleted
+	Fields []ChangedField `json:"fields,omitempty"` // none: what it was before cannot be read
 }
 
 // ChangedField is a field of an object. An entry of a list has the name "list[id]", or "list[]"

@@ -320,6 +320,10 @@ func (j *Journal) put(kv store.KV, value []byte) record {
 
 // deliverAll begins a segment with all keys. What has changed since the segment before is a gap.
 func (j *Journal) deliverAll(u follow.Update) {
+	if err := j.own(); err != nil { // first, since it says where the journal ends
+		j.fail(err)
+		return
+	}
 	j.flush()
 	header := segmentHeader{Epoch: max(j.position.Epoch, 1), Revision: u.Revision}
 	if u.Diverged {
@@ -345,7 +349,7 @@ func (j *Journal) begin(header segmentHeader, snapshot func(yield func(record) b
 	if id := j.source.last.Load(); id != nil {
 		header.Cluster, header.Term = id.Cluster, id.Term
 	}
-	if err := errors.Join(j.own(), j.prune()); err != nil {
+	if err := j.prune(); err != nil {
 		return err
 	}
 	next, out, err := begin(j.opts.Dir, header, snapshot, j.compressor)

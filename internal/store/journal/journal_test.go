@@ -183,6 +183,25 @@ func TestCommits(t *testing.T) {
 	if diff := cmp.Diff([]string{want[2], want[4]}, got); diff != "" {
 		t.Errorf("of a key that later has a value, -want +got:\n%s", diff)
 	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	paged = nil
+	for q := (Query{Limit: 100}); ; { // a search without time goes on all the same
+		p, err := l.j.Commits(over, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.Commits {
+			paged = append(paged, fmt.Sprint(c.Revision))
+		}
+		if p.Next == (Position{}) {
+			break
+		}
+		q.Before = p.Next
+	}
+	if got := strings.Join(paged, " "); got != "7 6 5 3 2" {
+		t.Errorf("by searches without time: revisions %s, want 7 6 5 3 2", got)
+	}
 	got, _ = l.page(Query{Limit: 1, Want: func(c *Commit) bool { return string(c.Changes[0].Before) == "x" }})
 	if diff := cmp.Diff([]string{want[3]}, got); diff != "" {
 		t.Errorf("by what was before, -want +got:\n%s", diff)

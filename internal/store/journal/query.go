@@ -24,6 +24,7 @@ type Commit struct {
 type Change struct {
 	Key           string
 	Before, After []byte // nil: the key did not exist
+	Unknown       bool   // the value before cannot be read
 }
 
 // Gap is a part of the past that was not recorded, or cannot be read: what is after one position up
@@ -97,6 +98,9 @@ type search struct {
 	page *Page
 	lost []lostSegment
 	keys map[string]bool // of the segment, those of which a value is about what is wanted
+	// advanced is set once some commits were looked at: a search that ends then does not begin
+	// again at the same place.
+	advanced bool
 }
 
 // wants reports whether a segment may have commits that are wanted.
@@ -136,7 +140,7 @@ func (s *search) segment(seg *segment) (done bool) {
 		if next == (Position{}) {
 			return false
 		}
-		if s.Before = next; len(s.page.Commits) >= s.Limit || s.ctx.Err() != nil {
+		if s.Before = next; len(s.page.Commits) >= s.Limit || s.expired() {
 			s.page.Next = next
 			return true
 		}
@@ -150,9 +154,6 @@ func (s *search) findKeys(seg *segment) {
 	}
 	s.keys = map[string]bool{}
 	for n := range seg.groups {
-		if s.ctx.Err() != nil {
-			return // so is the search
-		}
 		// What cannot be read is said when the commits are.
 		_ = seg.each(n, func(_ blockHead, r record) {
 			if !s.keys[r.kv.Key] && s.About(r.kv.Key, r.kv.Value) {
@@ -175,14 +176,16 @@ func (s *search) candidates(seg *segment) (found []*Commit, next Position) {
 		if s.Before != (Position{}) && !g.snapshot && (Position{seg.header.Epoch, g.after + 1}).Compare(s.Before) >= 0 {
 			continue
 		}
-		if s.ctx.Err() != nil && !ended { // what was found is completed all the same
+		if s.expired() && !ended { // what was found is completed all the same
 			ended, next = true, reached
 		}
 		commits, err := s.read(seg, n)
 		if err != nil {
 			s.unreadable(seg, err)
+			forgo(missing)
 			break
 		}
+		s.advanced = s.advanced || !g.snapshot
 		for _, c := range slices.Backward(commits) {
 			c.complete(missing)
 			switch {
@@ -201,6 +204,18 @@ func (s *search) candidates(seg *segment) (found []*Commit, next Position) {
 		}
 	}
 	return found, next
+}
+
+// expired reports whether the search has to end.
+func (s *search) expired() bool { return s.advanced && s.ctx.Err() != nil }
+
+// forgo marks changes whose values before cannot be read.
+func forgo(missing map[string][]*Change) {
+	for _, changes := range missing {
+		for _, change := range changes {
+			change.Unknown = true
+		}
+	}
 }
 
 func (s *search) isCandidate(c *Commit) bool {
