@@ -48,7 +48,7 @@ func newBrowser(t *testing.T, ns *netlab.Namespace, url string) *browser {
 	if err != nil {
 		t.Skip("needs nsenter: run scripts/setup")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.IgnoreCertErrors,
 		chromedp.ModifyCmdFunc(func(cmd *exec.Cmd) {
@@ -58,6 +58,9 @@ func newBrowser(t *testing.T, ns *netlab.Namespace, url string) *browser {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil { // the browser lives as long as the context of its first use
+		t.Fatal(err)
+	}
 	b := &browser{t: t, ctx: ctx, url: url, axe: readAxe(t)}
 	b.size(1280, 800)
 	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watchViolations}); err != nil {
@@ -91,8 +94,10 @@ func readAxe(t *testing.T) string {
 
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
-		b.t.Fatal(err)
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		b.t.Fatalf("%v\n%s", err, b.text())
 	}
 }
 
@@ -194,14 +199,17 @@ func (b *browser) check(what string) {
 		b.theme(theme)
 		for _, width := range []int64{1280, 390} {
 			b.size(width, 800)
-			for _, v := range evaluate[[]string](b, `axe.run(document).then(r => r.violations.map(v => v.id + ": " + v.help + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`) {
-				b.t.Errorf("%s, %s, %d wide: %s", what, theme, width, v)
-			}
 			if over := evaluate[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 				b.t.Errorf("%s, %s, %d wide: the page is %d pixels too wide", what, theme, width, over)
 			}
 			if *pictures != "" {
 				b.picture(filepath.Join(*pictures, fmt.Sprintf("%s-%s-%d.png", what, theme, width)))
+			}
+			if theme == "dark" && width == 390 {
+				continue // the colours of one, and the places of the other
+			}
+			for _, v := range evaluate[[]string](b, `axe.run(document).then(r => r.violations.map(v => v.id + ": " + v.help + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`) {
+				b.t.Errorf("%s, %s, %d wide: %s", what, theme, width, v)
 			}
 		}
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -16,7 +18,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	s := newPlugSite(t)
 	web, client := s.lab.MustNamespace(t, "web"), s.lab.MustNamespace(t, "client")
-	s.newPort(t, "web", 11)
+	webPort := s.newPort(t, "web", 11)
 	s.newPort(t, "client", 12)
 	s.plug(t, "web", "--netns", web.Name)
 	s.plug(t, "client", "--netns", client.Name)
@@ -49,10 +51,73 @@ func TestConsole(t *testing.T) {
 	b.open("/ask?from=client&to=missing", `no port has the id or name "missing"`)
 	b.check("ask-refused")
 
+	b.objects(s, webPort.ID)
+
 	b.do(chromedp.Click(chromedp.CSS("header button")))
 	b.wait("Log in to Heddle")
 	b.open("/hosts", "Log in to Heddle")
 	b.keyboard(readCloud(t, s.data).Auth.Password)
+}
+
+// markup is a name that would be an element, and a script, if it was not shown as text.
+const markup = `<img src=x onerror="violations.push('script')"><b>bold</b>`
+
+// objects goes through the topology and the pages of objects.
+func (b *browser) objects(s *plugSite, webPort string) {
+	t := b.t
+	router := s.api.mustCreate(t, "router", map[string]any{"name": "r1"})
+	var subnets struct{ Subnets []object }
+	if err := s.api.call(t.Context(), http.MethodGet, "/v2.0/subnets?cidr=10.0.0.0/24", nil, &subnets); err != nil || len(subnets.Subnets) != 1 {
+		t.Fatal(subnets, err)
+	}
+	if err := s.api.call(t.Context(), http.MethodPut, "/v2.0/routers/"+router.ID+"/add_router_interface", map[string]any{"subnet_id": subnets.Subnets[0].ID}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 21 {
+		s.newPort(t, fmt.Sprintf("vm%02d", i), 100+i)
+	}
+	odd := s.api.mustCreate(t, "network", map[string]any{"name": markup, "description": markup})
+	s.api.mustCreate(t, "port", map[string]any{"network_id": odd.ID, "name": markup})
+
+	b.open("/topology?view=picture", "Topology", "as of")
+	b.until("document.querySelectorAll('svg .node').length == 5")
+	b.wait("Routers", "Networks", "Ports", "r1", "blue", "10.0.0.0/24, 2001:db8", "23 ports", "2 active, 21 on no host", "1 port")
+	b.check("topology")
+	// Chromium has no box of an element of SVG to click into.
+	b.until(fmt.Sprintf(`document.querySelector("svg a[href*='%s%%3A20']")?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true })) === false`, s.network.ID))
+	b.until("document.querySelectorAll('svg .node.port').length == 20")
+	b.wait("3 ports", "client")
+	b.check("topology-expanded")
+	b.do(chromedp.Click(chromedp.CSS("[aria-label=View] button:last-child")))
+	b.wait("Kind Name Below Details State", "network blue r1 10.0.0.0/24, 2001:db8::/64", "port vm00 blue 10.0.0.100, 2001:db8::100 – on no host", "Show 3 of 3 ports")
+	b.check("topology-table")
+
+	b.open("/networks/"+s.network.ID, "Network blue", "Subnets", "Ports 24", "10.0.0.0/24 10.0.0.1")
+	b.check("network")
+	b.open("/ports/"+webPort, "Port web", "active", "10.0.0.11, 2001:db8::11", "Group closed", "out IPv4 all all everywhere")
+	b.check("port")
+	b.open("/routers/"+router.ID, "Router r1", "It has no external gateway", "blue 10.0.0.1")
+	b.check("router")
+	b.do(chromedp.SendKeys(chromedp.CSS("input[type=search]"), "defa"))
+	b.wait("security group")
+	b.check("search")
+	b.do(chromedp.SendKeys(chromedp.CSS("input[type=search]"), kb.ArrowDown+kb.Enter))
+	b.wait("Security group default", "members of default", "Ports in it 23")
+	b.check("group")
+	b.open("/hosts", s.host.name)
+	b.do(chromedp.Click(chromedp.CSS("tbody a")))
+	b.wait("Host "+s.host.name, "Tunnel address 192.0.2.1", "What its agent reports", "Ports bound to it 2")
+	b.check("host")
+	b.open("/ports/nope", "port nope could not be found")
+
+	b.open("/networks/"+odd.ID, markup, "It has no subnet")
+	if n := evaluate[int](b, "document.querySelectorAll('main img, main b').length"); n > 0 {
+		t.Errorf("a name was taken as markup: %d elements", n)
+	}
+	b.check("markup")
+	b.open("/topology?view=picture&scope="+odd.ID, "<img src=x")
+	b.check("markup-topology")
+	b.open("/topology?scope=nope", "no network, router or project has the id nope")
 }
 
 // keyboard logs in, asks and looks at the steps of the answer without a pointer.

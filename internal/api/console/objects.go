@@ -271,7 +271,7 @@ func sortNames(all []nameView) {
 
 func (o *objects) router(r *neutron.Router) *routerDetail {
 	v := &routerDetail{objectView: viewOf(o.snap, &r.Standard), AdminUp: r.AdminStateUp, Gateways: []routerEnd{}, Interfaces: []routerEnd{},
-		Routes: slices.Concat([]neutron.HostRoute{}, r.Routes), Floating: []floatingView{}}
+		Routes: append([]neutron.HostRoute{}, r.Routes...), Floating: []floatingView{}}
 	for x := range schema.RouterPorts.By(o.snap, "router", r.ID) {
 		p, ok := schema.Ports.Peek(o.snap, x.PortID)
 		if !ok {

@@ -137,7 +137,7 @@ func (s *pageSite) call(t *testing.T, method, path, cookie, body string, plain b
 // TestPages: each page is served, with the headers that keep other pages and scripts out.
 func TestPages(t *testing.T) {
 	s := newPageSite(t)
-	for _, path := range []string{"/", "/ask?from=a&to=b", "/hosts", "/assets/app.js"} {
+	for _, path := range []string{"/", "/ask?from=a&to=b", "/hosts", "/ports/11111111-0000-4000-8000-000000000001", "/assets/app.js"} {
 		res := s.call(t, http.MethodGet, path, "", "", true)
 		if res.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s", path, res.Status)
@@ -194,7 +194,7 @@ func TestSessionsCallWhatThePageShows(t *testing.T) {
 		status       int
 	}{
 		{http.MethodGet, "/v1/health", true, http.StatusOK},
-		{http.MethodGet, "/v1/hosts/h1", true, http.StatusUnauthorized},
+		{http.MethodGet, "/v1/hosts/h1", true, http.StatusOK},
 		{http.MethodPost, "/v1/why", false, http.StatusOK},
 		{http.MethodPost, "/v1/why", true, http.StatusForbidden},
 		{http.MethodDelete, "/v1/hosts/h1", false, http.StatusUnauthorized},

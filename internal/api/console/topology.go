@@ -420,7 +420,7 @@ func (g *graph) addUplinks(v *topologyView) {
 }
 
 // layers has the kinds from the outside in.
-var layers = []string{kindOutside, kindUplink, kindExternal, kindRouter, kindProject, kindNetwork, kindPorts, kindPort}
+var layers = []string{kindOutside, kindUplink, kindExternal, kindRouter, kindProject, kindNetwork, kindPort, kindPorts}
 
 // trim sorts nodes and edges, so that the same topology gives the same picture, and leaves out what
 // is beyond the most.
@@ -431,11 +431,17 @@ func (v *topologyView) trim() {
 	if v.LeftOut = max(0, len(v.Nodes)-mostNodes); v.LeftOut > 0 {
 		v.Nodes = v.Nodes[:mostNodes]
 	}
-	shown := map[string]bool{}
-	for _, n := range v.Nodes {
-		shown[n.ID] = true
+	index := map[string]int{}
+	for i, n := range v.Nodes {
+		index[n.ID] = i
 	}
-	v.Edges = slices.DeleteFunc(v.Edges, func(e topologyEdge) bool { return !shown[e.From] || !shown[e.To] })
-	slices.SortFunc(v.Edges, func(a, b topologyEdge) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	v.Edges = slices.DeleteFunc(v.Edges, func(e topologyEdge) bool {
+		_, from := index[e.From]
+		_, to := index[e.To]
+		return !from || !to
+	})
+	slices.SortFunc(v.Edges, func(a, b topologyEdge) int {
+		return cmp.Or(cmp.Compare(index[a.From], index[b.From]), cmp.Compare(index[a.To], index[b.To]))
+	})
 	v.Edges = slices.Compact(v.Edges)
 }

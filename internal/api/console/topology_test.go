@@ -164,7 +164,7 @@ func TestObjects(t *testing.T) {
 		{"networks/" + blueNet, []string{`"cidr":"10.0.0.0/24"`, `"routers":[{"id":"` + testRouter + `","name":"r1"}]`, `"from":0,"total":61`}},
 		{"networks/" + blueNet + "?from=60", []string{`"name":"vm0059"`, `"from":60,"total":61`}},
 		{"networks/" + blueNet + "?from=1000", []string{`"ports":[]`}},
-		{"routers/" + testRouter, []string{`"gateways":[{"port":{"id":"gw","name":"gw"},"network":{"id":"` + worldNet + `","name":"world"},"addresses":[],"snat":true}]`,
+		{"routers/" + testRouter, []string{`"routes":[]`, `"gateways":[{"port":{"id":"gw","name":"gw"},"network":{"id":"` + worldNet + `","name":"world"},"addresses":[],"snat":true}]`,
 			`"floating_ips":[{"address":"203.0.113.9","port":{"id":"p0003","name":"vm0003"}}]`}},
 		{"groups/" + group, []string{`"remote_group":{"id":"` + group + `","name":"web"}`, `"total":60`}},
 		{"search?q=203.0.113", []string{`"kind":"port","id":"p0003"`, `"total":1`}},

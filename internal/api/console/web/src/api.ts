@@ -128,3 +128,128 @@ export interface WhyAnswer {
   remedies: { text: string; command: string[] }[] | null;
   names: Record<string, Name> | null;
 }
+
+export interface PortStates {
+  total: number;
+  active: number;
+  down: number;
+  unbound: number;
+  off: number;
+  routed: number;
+}
+
+export type Kind = "outside" | "uplink" | "external" | "router" | "network" | "project" | "ports" | "port";
+
+export interface Node {
+  id: string;
+  kind: Kind;
+  name: string;
+  detail?: string;
+  state?: PortState;
+  ports?: PortStates;
+  networks?: number;
+  routers?: number;
+}
+
+export interface Topology {
+  revision: number;
+  nodes: Node[];
+  edges: { from: string; to: string }[];
+  folded: boolean;
+  left_out: number;
+}
+
+export type PortState = "active" | "down" | "unbound" | "off" | "routed";
+
+export interface Named {
+  id: string;
+  name: string;
+}
+
+export interface PortSummary extends Named {
+  addresses: string[];
+  network: Named;
+  host: Named | null;
+  state: PortState;
+  device_owner: string;
+}
+
+export interface Thing extends Named {
+  description: string;
+  project_id: string;
+  revision: number;
+}
+
+export interface PortList {
+  ports: PortSummary[];
+  from: number;
+  total: number;
+}
+
+export interface Rule {
+  id: string;
+  direction: string;
+  ethertype: string;
+  protocol: string;
+  ports: string;
+  remote: string;
+  remote_group: Named | null;
+  description: string;
+}
+
+export interface Group extends Thing {
+  stateful: boolean;
+  rules: Rule[];
+}
+
+export interface Port extends Thing {
+  summary: PortSummary;
+  mac_address: string;
+  interface: string;
+  device_id: string;
+  router: Named | null;
+  floating_ips: Named[];
+  port_security: boolean;
+  groups: Group[];
+}
+
+export interface Network extends Thing, PortList {
+  type: string;
+  physical_network: string;
+  segmentation_id: number | null;
+  mtu: number;
+  external: boolean;
+  admin_up: boolean;
+  subnets: (Named & { cidr: string; gateway: string | null; dhcp: boolean })[];
+  routers: Named[];
+}
+
+export interface RouterEnd {
+  port: Named;
+  network: Named;
+  addresses: string[];
+  snat: boolean;
+}
+
+export interface Router extends Thing {
+  admin_up: boolean;
+  gateways: RouterEnd[];
+  interfaces: RouterEnd[];
+  routes: { destination: string; nexthop: string }[];
+  floating_ips: { address: string; port: Named | null }[];
+}
+
+export interface JoinedHost {
+  id: string;
+  name: string;
+  tunnel_ip: string;
+  mtu: number;
+  roles: string[];
+  joined_at: string | null;
+  started_at: string | null;
+}
+
+export interface Found extends Named {
+  kind: string;
+  detail?: string;
+}

@@ -1,28 +1,52 @@
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { ApiError, call, type Session } from "./api";
 import { Login } from "./login";
 import { Ask } from "./pages/ask";
 import { Hosts } from "./pages/hosts";
+import { GroupPage, HostPage, NetworkPage, PortPage, RouterPage } from "./pages/objects";
 import { Overview } from "./pages/overview";
+import { Topology } from "./pages/topology";
 import { Empty, Failure, Page } from "./parts";
 import { address, Link } from "./router";
+import { Search } from "./search";
 import { resume, session } from "./session";
 
 const sections = [
   { path: "/", name: "Overview" },
   { path: "/ask", name: "Ask" },
+  { path: "/topology", name: "Topology" },
   { path: "/hosts", name: "Hosts" },
 ];
 
 function Shown({ path }: { path: string }) {
-  switch (path.split("/")[1]) {
+  const [crash, again] = useErrorBoundary();
+  if (crash) {
+    return (
+      <Page title="Error">
+        <Failure error={new ApiError(0, `The page does not understand the server's answer: ${(crash as Error).message}. Reload it: the server may be of another version.`)} again={again} />
+      </Page>
+    );
+  }
+  const [, section, part] = path.split("/");
+  const id = part && decodeURIComponent(part);
+  switch (section) {
     case "":
       return <Overview />;
     case "ask":
       return <Ask />;
+    case "topology":
+      return <Topology />;
     case "hosts":
-      return <Hosts />;
+      return id ? <HostPage id={id} /> : <Hosts />;
+    case "ports":
+      return <PortPage id={id} />;
+    case "networks":
+      return <NetworkPage id={id} />;
+    case "routers":
+      return <RouterPage id={id} />;
+    case "groups":
+      return <GroupPage id={id} />;
   }
   return (
     <Page title="No such page">
@@ -55,6 +79,7 @@ function Header({ who }: { who: Session }) {
             </Link>
           ))}
       </nav>
+      {who.admin && <Search />}
       <div class="tools">
         <Theme />
         <span class="who" title={`project ${who.project || "none"}`}>{who.user}</span>
@@ -64,7 +89,7 @@ function Header({ who }: { who: Session }) {
   );
 }
 
-const themes = { auto: "System theme", light: "Light theme", dark: "Dark theme" };
+const themes = { auto: "Auto", light: "Light", dark: "Dark" };
 
 function Theme() {
   const [theme, setTheme] = useState(localStorage.getItem("theme") ?? "auto");
@@ -110,7 +135,7 @@ function App() {
     <>
       <Header who={who} />
       {who.admin ? (
-        <Shown path={path} />
+        <Shown key={path} path={path} />
       ) : (
         <Page title="For operators">
           <Empty>

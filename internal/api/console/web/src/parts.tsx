@@ -20,9 +20,9 @@ export function State({ mood, children }: { mood: Mood; children: ComponentChild
   );
 }
 
-export function Page({ title, aside, children }: { title: string; aside?: ComponentChildren; children: ComponentChildren }) {
+export function Page({ title, aside, wide, children }: { title: string; aside?: ComponentChildren; wide?: boolean; children: ComponentChildren }) {
   return (
-    <main id="main" tabIndex={-1}>
+    <main id="main" class={wide ? "wide" : ""} tabIndex={-1}>
       <div class="title">
         <h1>{title}</h1>
         {aside}
@@ -90,7 +90,13 @@ export function Command({ text }: { text: string }) {
   );
 }
 
-export const paths: Record<string, string> = {};
+export const paths: Record<string, string> = {
+  port: "/ports/",
+  network: "/networks/",
+  router: "/routers/",
+  "security group": "/groups/",
+  host: "/hosts/",
+};
 
 /** Ref is a link to an object's page, by its name. */
 export function Ref({ kind, id, name }: { kind: string; id: string; name?: string }) {
@@ -105,7 +111,7 @@ export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
       {rows.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>
-          <dd>{value === "" || value === undefined || value === null ? <span class="quiet">none</span> : value}</dd>
+          <dd>{value === "" || value === undefined || value === null || value === false ? <span class="quiet">none</span> : value}</dd>
         </div>
       ))}
     </dl>

@@ -155,7 +155,7 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
 function EndName({ of: e }: { of: End }) {
   return (
     <>
-      <strong>{(e.port && e.name) || e.address}</strong>
+      {e.port ? <Link to={`/ports/${e.port}`}>{e.name || e.address}</Link> : <strong>{e.address}</strong>}
       {e.port && e.name && ` (${e.address})`}
       {e.host && ` on ${e.host}`}
     </>
