@@ -21,6 +21,16 @@ type Route struct {
 	Gateway     netip.Addr // invalid: the destination is on the link
 }
 
+// routesKey returns a text that is the same for ends with the same routes alone.
+func (e *End) routesKey() string {
+	var b []byte
+	for _, r := range e.Routes {
+		b = r.Destination.AppendTo(b)
+		b = append(r.Gateway.AppendTo(append(b, ' ')), '\n')
+	}
+	return string(b)
+}
+
 // nextHop returns the neighbour to which the machine sends packets for dst: by the longest prefix,
 // and the first of several of one length. It reports false if the machine has no route.
 func (e *End) nextHop(dst netip.Addr) (netip.Addr, bool) {

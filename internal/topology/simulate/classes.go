@@ -70,10 +70,11 @@ func (c *Classes) addGroup(g *group, number uint32) {
 }
 
 // Key returns a text that is the same for ports of one class alone, if their machines also have the
-// same routes. A port that is like no other has its id. The addresses are the machine's.
-func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr) string {
+// same routes. A port that is like no other has its id. The addresses are the machine's; the classes
+// are for connections from and to one of them.
+func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr, one netip.Addr) string {
 	p := c.world.ports[portID]
-	if p == nil || c.isUnique(p, mac, addresses) {
+	if p == nil || c.isUnique(p, mac, one) {
 		return portID
 	}
 	k := classKey{mac: macBits(mac), addresses: append(slices.Clone(addresses), packet.LinkLocal(mac)), text: append(c.key[:0], 0)} // no id begins so
@@ -83,8 +84,8 @@ func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr) str
 	for _, g := range p.groups {
 		k.string(g.id)
 	}
-	for _, a := range addresses {
-		c.address(&k, a)
+	if one.IsValid() {
+		c.address(&k, one)
 	}
 	k.chain(p.in)
 	k.chain(p.out)
@@ -93,16 +94,14 @@ func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr) str
 }
 
 // isUnique reports whether the world has something about a port or its addresses that keys do not.
-func (c *Classes) isUnique(p *port, mac packet.MAC, addresses []netip.Addr) bool {
+func (c *Classes) isUnique(p *port, mac packet.MAC, a netip.Addr) bool {
 	n := p.network
 	if p.def == nil || n == nil || !p.def.Exterior() || p.server() == nil || c.unique[p] || len(p.locals) > 0 || p.peer() != nil || p.def.VlanID != 0 ||
 		p.def.VTEP() || n.behind(mac) != p {
 		return true
 	}
-	return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
-		m, known := n.resolve(a)
-		return !known || m != mac || len(n.localIPs[a]) > 0
-	})
+	m, known := n.resolve(a)
+	return a.IsValid() && (!known || m != mac || len(n.localIPs[a]) > 0)
 }
 
 // address adds what the world compares an address with.
