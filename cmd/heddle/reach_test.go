@@ -35,7 +35,10 @@ func TestReach(t *testing.T) {
 	if has(t, text, "tcp 81 to web "); code != 1 || strings.Contains(text, "from client") {
 		t.Errorf("exit code %d:\n%s", code, text)
 	}
+	has(t, succeed(t, s.ctl, reach("--by", "group", "--port", "80")...), "tcp 80, pairs of machines that reach each other:\n", "  default → closed: 1 of 1\n")
+	refuse(t, s.ctl, 1, "by: ", reach("--by", "colour", "--port", "80")...)
+	refuse(t, s.ctl, 1, "port: all pairs are counted for one service", reach("--by", "group")...)
 	refuse(t, s.ctl, 1, `to: no port has the id or name "missing"`, reach("--to", "missing")...)
 	refuse(t, s.ctl, 2, "--port 0: want 1 to 65535", reach("--to", "web", "--port", "0")...)
-	refuse(t, s.ctl, 2, "want at least one of --to, --from", reach()...)
+	refuse(t, s.ctl, 2, "want at least one of --to, --from, --by", reach()...)
 }

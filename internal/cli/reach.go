@@ -20,15 +20,17 @@ func reachCommand() *cobra.Command {
 	var req operator.ReachRequest
 	var port int
 	cmd := &cobra.Command{
-		Use:   "reach --to PORT|ADDRESS | --from PORT|ADDRESS",
+		Use:   "reach --to PORT|ADDRESS | --from PORT|ADDRESS | --by group|network|project",
 		Short: "Ask who can reach a machine, or what a machine can reach, by which services",
 		Long: `Finds all services at once by which new connections arrive at a machine and are answered, or which a machine can open: of each protocol,
 port, and type of ICMP, from clients' source ports (1024 to 65535) and from machines' own addresses. It asks the code that forwards packets,
 so the answer is exact for the virtual network as the store has it. Outside stands for all addresses beyond LANs and uplinks. With both
-ends it tells the services between these two. Exits 1 if nothing is reached.
+ends it tells the services between these two. --by asks for one service about all pairs of machines, and counts them by the sets that
+they are in. Exits 1 if nothing is reached.
   heddle reach --to db
   heddle reach --to db --proto tcp --port 5432
-  heddle reach --from web`,
+  heddle reach --from web
+  heddle reach --by group --port 22`,
 		Args: cobra.NoArgs,
 	}
 	login := cloudFlags(cmd)
@@ -38,13 +40,15 @@ ends it tells the services between these two. Exits 1 if nothing is reached.
 	f.StringVar(&req.From, "from", "", "`port` or address that reaches")
 	f.StringVar(&req.Protocol, "proto", "", "only this `protocol`, such as tcp, udp or icmp")
 	f.IntVar(&port, "port", 0, "only this destination `port`, of tcp without --proto")
-	for _, name := range []string{"from", "to", "proto", "port"} {
+	f.StringVar(&req.By, "by", "", "all pairs of machines, counted by `set`: group, network or project")
+	f.IntVar(&req.Version, "ip-version", 0, "`version` of IP with --by: 4 (default) or 6")
+	for _, name := range []string{"from", "to", "proto", "port", "by", "ip-version"} {
 		perCall(f, name)
 	}
 	for _, name := range []string{"from", "to"} {
 		registerCompletion(cmd, name, completeWorkloadPorts(login))
 	}
-	cmd.MarkFlagsOneRequired("to", "from")
+	cmd.MarkFlagsOneRequired("to", "from", "by")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if port < 0 || port > 0xffff || port == 0 && f.Changed("port") {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--port %d: want 1 to 65535", port)}
@@ -60,7 +64,7 @@ ends it tells the services between these two. Exits 1 if nothing is reached.
 		} else {
 			printReach(cmd.OutOrStdout(), &a)
 		}
-		if err == nil && len(a.Reaches) == 0 {
+		if err == nil && len(a.Reaches)+len(a.Pairs) == 0 {
 			err = &command.Exit{Code: 1}
 		}
 		return err
@@ -75,6 +79,9 @@ func printReach(w io.Writer, a *operator.ReachAnswer) {
 		what = a.Service
 	}
 	switch {
+	case a.From == nil && a.To == nil:
+		printPairs(line, a)
+		return
 	case a.From != nil && a.To != nil:
 		line("%s from %s to %s:", what, endText(*a.From), endText(*a.To))
 	case a.To != nil:
@@ -92,6 +99,33 @@ func printReach(w io.Writer, a *operator.ReachAnswer) {
 		line("  none from %d other ports", a.Silent)
 	case a.To == nil:
 		line("  none to %d other ports", a.Silent)
+	}
+}
+
+// printPairs prints the counts of all pairs.
+func printPairs(line func(string, ...any), a *operator.ReachAnswer) {
+	line("%s, pairs of machines that reach each other:", a.Service)
+	name := func(id string) string {
+		if id == "" {
+			return "(none)"
+		}
+		return cmp.Or(a.Names[id].Name, id)
+	}
+	for _, p := range a.Pairs {
+		text := fmt.Sprintf("%d of %d", p.Reached, p.All)
+		if p.May > 0 {
+			text += fmt.Sprintf(", %d for some connections", p.May)
+		}
+		if p.OneWay > 0 {
+			text += fmt.Sprintf(", %d without an answer", p.OneWay)
+		}
+		line("  %s → %s: %s", name(p.From), name(p.To), text)
+	}
+	switch {
+	case len(a.Pairs) == 0:
+		line("  none")
+	case a.PairsOmitted > 0:
+		line("  … and %d pairs of sets more", a.PairsOmitted)
 	}
 }
 

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,28 +10,83 @@ import (
 	"heddle/internal/neutron"
 )
 
-// BenchmarkWhy asks in a cloud of 10,000 ports on 50 networks, each in one of 1,000 groups of 10
-// rules: about a connection that passes, about one that is denied, with its remedy, and after the
-// change of a port. first is the question that builds the virtual network.
-func BenchmarkWhy(b *testing.B) {
-	c := newCloud(b)
-	var networks, groups []string
+// bigCloud makes a cloud of 10,000 ports on 50 networks, each in one of 1,000 groups of 10 rules, and
+// returns the ids of the ports, in order, and of the groups. The ports of a network are in 20 groups.
+// With routed, one router connects the networks.
+func bigCloud(b *testing.B, routed bool) (c *cloud, ports, groups []string) {
+	b.Helper()
+	c = newCloud(b)
+	var networks []string
+	router := create(c, c.Routers().Operations, neutron.Routers, `{"name":"r"}`).ID
 	for i := range 50 {
 		n := create(c, c.Networks(), neutron.Networks, `{"name":"n%d"}`, i).ID
-		create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":4,"cidr":"10.%d.0.0/16"}`, n, i)
+		s := create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":4,"cidr":"10.%d.0.0/16"}`, n, i)
 		networks = append(networks, n)
+		if !routed {
+			continue
+		}
+		if _, err := c.Routers().AddInterface(context.Background(), admin, router, neutron.InterfaceRequest{SubnetID: s.ID}); err != nil {
+			b.Fatal(err)
+		}
 	}
 	for i := range 1000 {
 		g := create(c, c.SecurityGroups(), neutron.SecurityGroups, `{"name":"g%d"}`, i).ID
 		for j := range 10 {
-			create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress","protocol":"tcp","port_range_min":%[2]d,"port_range_max":%[2]d}`, g, 1000+j)
+			remote := ""
+			if j%2 == 1 && routed { // 200 prefixes in all
+				remote = fmt.Sprintf(`,"remote_ip_prefix":"10.%d.%d.0/24"`, i%50, 64*(j/2%4))
+			}
+			create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress","protocol":"tcp","port_range_min":%[2]d,"port_range_max":%[2]d%[3]s}`, g, 1000+j, remote)
 		}
 		groups = append(groups, g)
 	}
-	var last string
 	for i := range 10_000 {
-		last = c.port(networks[i%50], fmt.Sprintf("p%d", i), []string{"h1", "h2"}[i/50%2], fmt.Sprintf(`,"security_groups":[%q]`, groups[i%1000])).ID
+		p := c.port(networks[i%50], fmt.Sprintf("p%d", i), []string{"h1", "h2"}[i/50%2], fmt.Sprintf(`,"security_groups":[%q]`, groups[i%1000]))
+		ports = append(ports, p.ID)
 	}
+	return c, ports, groups
+}
+
+// BenchmarkReach asks in such a cloud, with a router between the networks, who reaches a port by one
+// service and by all, and by which of all pairs one service works; after the change of a rule, too.
+// naive asks one packet a pair, for 1,000 of the 10,000 senders and 1 of the 10,000 receivers.
+func BenchmarkReach(b *testing.B) {
+	c, _, groups := bigCloud(b, true)
+	ask := func(b *testing.B, q operator.ReachRequest) *operator.ReachAnswer {
+		b.Helper()
+		a, err := c.world.Reach(c.view(), &q)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return a
+	}
+	ask(b, operator.ReachRequest{To: "p0", Port: 1000})
+	for name, q := range map[string]operator.ReachRequest{
+		"one service": {To: "p0", Port: 1000}, "all services": {To: "p0"}, "from": {From: "p0"}, "matrix": {By: "network", Port: 1000}, "pair": {From: "p50", To: "p0"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if a := ask(b, q); len(a.Reaches)+len(a.Pairs) == 0 {
+					b.Fatal("nothing is reached")
+				}
+			}
+		})
+	}
+	b.Run("after a change", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			b.StopTimer()
+			create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress","protocol":"tcp","port_range_min":%[2]d,"port_range_max":%[2]d}`, groups[i%1000], 2000+i)
+			b.StartTimer()
+			ask(b, operator.ReachRequest{To: "p0", Port: 1000})
+		}
+	})
+}
+
+// BenchmarkWhy asks in such a cloud about a connection that passes, about one that is denied, with
+// its remedy, and after the change of a port. first is the question that builds the virtual network.
+func BenchmarkWhy(b *testing.B) {
+	c, ports, _ := bigCloud(b, false)
+	last := ports[len(ports)-1]
 	ask := func(b *testing.B, port uint16, verdict string) {
 		b.Helper()
 		if a, err := c.ask(&operator.WhyRequest{From: "p0", To: "p50", Port: port}); err != nil || a.Verdict != verdict {

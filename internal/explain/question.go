@@ -85,10 +85,13 @@ func readService(q *operator.WhyRequest) (service, error) {
 func (s service) isEcho() bool { return s.proto == packet.ProtoICMP || s.proto == packet.ProtoICMPv6 }
 
 // ofVersion returns the service with the ICMP of an address's version.
-func (s service) ofVersion(a netip.Addr) service {
+func (s service) ofVersion(a netip.Addr) service { return s.ofFamily(a.Is4()) }
+
+// ofFamily returns the service with the ICMP of a version of IP.
+func (s service) ofFamily(is4 bool) service {
 	if s.isEcho() {
 		s.proto, s.name = packet.ProtoICMP, "icmp"
-		if a.Is6() {
+		if !is4 {
 			s.proto, s.name = packet.ProtoICMPv6, "ipv6-icmp"
 		}
 	}

@@ -21,6 +21,9 @@ func (w *World) Reach(snap *records.Snap, q *operator.ReachRequest) (*operator.R
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.apply(snap)
+	if q.By != "" {
+		return w.matrix(snap, q)
+	}
 	x, err := w.newSurvey(snap, q)
 	if err != nil {
 		return nil, err

@@ -120,3 +120,43 @@ func TestReachDepends(t *testing.T) {
 	c.expectReach(operator.ReachRequest{From: "web", To: "db"}, "v4 tcp 0-79; tcp 81-65535 may tcp 80 db", "silent 0")
 	c.expectReach(operator.ReachRequest{From: "web", To: "db", Port: 80}, "v4 may tcp 80 db", "silent 0")
 }
+
+// TestReachPairs counts pairs by groups and by networks: of machines in several groups once for each.
+func TestReachPairs(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	web, db := c.twoTiers()
+	g := create(c, c.SecurityGroups(), neutron.SecurityGroups, `{"name":"front"}`).ID
+	create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress","protocol":"tcp","port_range_min":443,"port_range_max":443}`, g)
+	for i := range 3 {
+		c.port(web.NetworkID, fmt.Sprintf("front%d", i), "h2", fmt.Sprintf(`,"security_groups":[%q]`, g))
+	}
+	lonely := slices.Collect(schema.SecurityGroups.By(c.view(), "name", "lonely"))[0].ID
+	pairs := func(q operator.ReachRequest) map[[2]string]operator.ReachPairs {
+		a, err := c.world.Reach(c.view(), &q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[[2]string]operator.ReachPairs{}
+		for _, p := range a.Pairs {
+			all[[2]string{p.From, p.To}] = p
+		}
+		return all
+	}
+	def := db.SecurityGroups[0]
+	groups := pairs(operator.ReachRequest{By: "group", Port: 443})
+	for key, want := range map[[2]string][2]int{{def, g}: {6, 6}, {g, g}: {6, 6}, {lonely, g}: {3, 3}, {def, def}: {2, 2}, {g, def}: {0, 0}} {
+		if p := groups[key]; p.Reached != want[0] || p.All != want[1] {
+			t.Errorf("%v: %+v, want %v", key, p, want)
+		}
+	}
+	networks := pairs(operator.ReachRequest{By: "network", Port: 443})
+	if p := networks[[2]string{db.NetworkID, web.NetworkID}]; p.Reached != 4 || p.All != 5 {
+		t.Errorf("back to front: %+v", p)
+	}
+	for _, bad := range []operator.ReachRequest{{By: "x", Port: 1}, {By: "group"}, {By: "group", Port: 1, To: "web"}, {By: "group", Port: 1, Version: 5}} {
+		if _, err := c.world.Reach(c.view(), &bad); err == nil {
+			t.Errorf("%+v is answered", bad)
+		}
+	}
+}

@@ -39,13 +39,16 @@ func faultError(err error) error {
 	return err
 }
 
-// reachNames returns what the groups in an answer stand for.
+// reachNames returns what the groups and networks in an answer stand for.
 func reachNames(snap *records.Snap, a *operator.ReachAnswer) map[string]flow.TraceName {
 	var ids []string
 	for _, row := range a.Reaches {
 		for _, p := range row.Ports {
 			ids = append(ids, p.Groups...)
 		}
+	}
+	for _, p := range a.Pairs {
+		ids = append(ids, p.From, p.To)
 	}
 	return namesOf(snap, idsOf(ids))
 }

@@ -9,7 +9,9 @@ import (
 // ReachRequest is the question who can reach a machine, or what a machine can reach (explain §6).
 type ReachRequest struct {
 	From     string `json:"from,omitempty"`     // a port's id or name, or an address; "" = all
-	To       string `json:"to,omitempty"`       // likewise; at least one of both
+	To       string `json:"to,omitempty"`       // likewise; at least one of both, or By
+	By       string `json:"by,omitempty"`       // all pairs of machines, counted by group, network or project
+	Version  int    `json:"version,omitempty"`  // of IP with By, 4 or 6; 0 = 4
 	Protocol string `json:"protocol,omitempty"` // name or number; "" = tcp with a port, else all services
 	Port     uint16 `json:"port,omitempty"`     // the only destination port to ask about
 }
@@ -22,6 +24,10 @@ type ReachAnswer struct {
 	Service  string  `json:"service,omitempty"` // the only one, in words; "" = all
 	Reaches  []Reach `json:"reaches"`           // by services, those of most ends first
 	Silent   int     `json:"silent"`            // ports that reach, or are reached by, nothing
+	// Pairs has the pairs of sets that By asked for in which some machine reaches another. Of very
+	// many the first are there, and PairsOmitted counts the others.
+	Pairs        []ReachPairs `json:"pairs,omitempty"`
+	PairsOmitted int          `json:"pairsOmitted,omitempty"`
 	// Names has what the ids in the answer stand for.
 	Names map[string]flow.TraceName `json:"names"`
 }
@@ -65,4 +71,14 @@ type ReachOutside struct {
 type AddressRange struct {
 	First netip.Addr `json:"first"`
 	Last  netip.Addr `json:"last"`
+}
+
+// ReachPairs is the number of pairs of a machine of one set and another of a second.
+type ReachPairs struct {
+	From    string `json:"from"`             // id of the group, network or project, "" for machines in none
+	To      string `json:"to"`               // likewise
+	All     int    `json:"all"`              // pairs that there are
+	Reached int    `json:"reached"`          // in which the service works
+	May     int    `json:"may,omitempty"`    // in which it works for some connections
+	OneWay  int    `json:"oneWay,omitempty"` // in which packets arrive, and the answers do not
 }
