@@ -9,7 +9,6 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/reach"
 	"heddle/internal/store/records"
-	"heddle/internal/store/schema"
 )
 
 // mostPairs bounds the pairs of sets in an answer.
@@ -49,17 +48,12 @@ func (w *World) matrix(snap *records.Snap, q *operator.ReachRequest) (*operator.
 	}
 	is4 := q.Version != 6
 	s = s.ofFamily(is4)
-	x := &survey{world: w, snap: snap, ends: map[string]*reach.End{}}
+	r := w.rosterOf(snap)
 	c := counts{sets: map[string][]string{}, sizes: map[string]int{}, both: map[[2]string]int{}, all: map[[2]string]*operator.ReachPairs{}}
-	var ends []*reach.End
-	for p := range schema.Ports.All(snap) {
-		e := x.end(p.ID) // of every port, so that askers at once only read
-		if x.isMachine(p) {
-			ends = append(ends, e)
-			c.sets[p.ID] = sets(p)
-		}
+	for id, p := range r.machines {
+		c.sets[id] = sets(p)
 	}
-	c.add(reach.NewMatrix(w.world, ends, reach.Service{Protocol: s.proto, Port: s.port}, is4, func(id string) *reach.End { return x.ends[id] }))
+	c.add(reach.NewMatrix(w.world, r.classes(is4), reach.Service{Protocol: s.proto, Port: s.port}, is4, r.end))
 	a := &operator.ReachAnswer{Revision: snap.Revision(), Service: s.String(), Reaches: []operator.Reach{}}
 	a.Pairs, a.PairsOmitted = c.pairs()
 	return a, nil

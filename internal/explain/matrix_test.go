@@ -36,7 +36,7 @@ func TestMatrix(t *testing.T) {
 		}
 		for _, s := range []reach.Service{{Protocol: packet.ProtoTCP, Port: 80}, {Protocol: packet.ProtoUDP, Port: 1500}, {Protocol: packet.ProtoICMP}} {
 			fates := p.allFates(ends, s)
-			m := reach.NewMatrix(c.world.world, ends, s, true, p.end)
+			m := reach.NewMatrix(c.world.world, reach.Classes(c.world.world, ends, true), s, true, p.end)
 			p.compare(m, fates)
 			if len(m.Classes) == len(ends) {
 				t.Errorf("no two of %d ports are alike", len(ends))
@@ -44,7 +44,7 @@ func TestMatrix(t *testing.T) {
 			keys := c.world.world.NewClasses()
 			for what, key := range map[string]func(e *reach.End) string{
 				"addresses": func(e *reach.End) string {
-					return keys.Key(e.PortID, e.MAC, e.Addresses, netip.Addr{}) + fmt.Sprint(e.Routes)
+					return string(keys.Key(e.PortID, e.MAC, e.Addresses, netip.Addr{})) + fmt.Sprint(e.Routes)
 				},
 				"filters": func(e *reach.End) string { return e.NetworkID },
 				"networks": func(e *reach.End) string {

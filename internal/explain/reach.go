@@ -38,16 +38,16 @@ type survey struct {
 	snap     *records.Snap
 	from, to *end // nil = all
 	service  service
+	roster   *roster
 	asker    *reach.Asker
-	ends     map[string]*reach.End
 
 	rows   map[string]*operator.Reach
 	silent int
 }
 
 func (w *World) newSurvey(snap *records.Snap, q *operator.ReachRequest) (*survey, error) {
-	x := &survey{world: w, snap: snap, ends: map[string]*reach.End{}, rows: map[string]*operator.Reach{}}
-	x.asker = reach.NewAsker(w.world, x.end)
+	x := &survey{world: w, snap: snap, roster: w.rosterOf(snap), rows: map[string]*operator.Reach{}}
+	x.asker = reach.NewAsker(w.world, x.roster.end)
 	if q.From == "" && q.To == "" {
 		return nil, fault("to", Invalid, "want the end that is asked about: from, to or both")
 	}
@@ -79,81 +79,87 @@ func (w *World) newSurvey(snap *records.Snap, q *operator.ReachRequest) (*survey
 	return x, nil
 }
 
-// end returns a port as an end, the same each time.
-func (x *survey) end(id string) *reach.End {
-	e, known := x.ends[id]
-	if !known {
-		e = endOf(x.snap, id)
-		x.ends[id] = e
-	}
-	return e
-}
-
 func (x *survey) run() {
 	switch {
 	case x.from != nil && x.to != nil:
-		x.pair(x.end(x.from.port.ID), x.to.port, x.to.port)
-	case x.to != nil:
-		for p := range schema.Ports.All(x.snap) {
-			if p.ID != x.to.port.ID && x.isMachine(p) {
-				x.pair(x.end(p.ID), x.to.port, p)
-			}
+		for _, is4 := range []bool{true, false} {
+			x.alike(is4, []*reach.End{x.roster.end(x.from.port.ID)})
 		}
+	case x.to != nil:
+		x.machines(x.to.port.ID)
 		x.fromOutside()
 	default:
-		from := x.end(x.from.port.ID)
-		for p := range schema.Ports.All(x.snap) {
-			if p.ID != x.from.port.ID && x.isMachine(p) {
-				x.pair(from, p, p)
+		x.machines(x.from.port.ID)
+		x.toOutside(x.roster.end(x.from.port.ID))
+	}
+}
+
+// machines asks about all machines but one, by each version of IP.
+func (x *survey) machines(but string) {
+	x.silent = len(x.roster.machines)
+	if x.roster.machines[but] != nil {
+		x.silent--
+	}
+	heard := map[string]bool{}
+	for _, is4 := range []bool{true, false} {
+		for _, class := range x.roster.classes(is4) {
+			others := slices.DeleteFunc(slices.Clone(class), func(e *reach.End) bool { return e.PortID == but })
+			if len(others) == 0 || !x.alike(is4, others) {
+				continue
+			}
+			for _, e := range others {
+				if !heard[e.PortID] {
+					heard[e.PortID] = true
+					x.silent--
+				}
 			}
 		}
-		x.toOutside(from)
 	}
 }
 
 // isMachine reports whether a port is one of a machine that is on a host and on a network with a
 // virtual topology.
-func (x *survey) isMachine(p *neutron.Port) bool {
+func isMachine(snap *records.Snap, p *neutron.Port) bool {
 	if translate.ClassOf(p.DeviceOwner) != translate.VIF || p.BoundHostID == "" {
 		return false
 	}
-	n, ok := schema.Networks.Peek(x.snap, p.NetworkID)
+	n, ok := schema.Networks.Peek(snap, p.NetworkID)
 	return ok && !n.Routed()
 }
 
-// pair asks about a pair of ports, by each version of IP that both have, and notes the answer for
-// the one that is listed.
-func (x *survey) pair(from *reach.End, to, listed *neutron.Port) {
-	silent := true
-	for _, is4 := range []bool{true, false} {
-		e := x.to
-		if e == nil {
-			e = &end{port: to}
-		}
-		source, target := firstOf(from.Addresses, is4), e.addressOf(is4)
-		if x.from != nil && x.from.address.IsValid() {
-			source = x.from.fixed
-		}
-		if !source.IsValid() || !target.IsValid() || source.Is4() != target.Is4() {
-			continue
-		}
-		q := x.question(target)
-		q.From, q.Source, q.Target, q.To, q.Any = from, source, target, x.end(to.ID), e.isVIP()
-		a := x.asker.Ask(&q)
-		if a.IsEmpty() {
-			continue
-		}
-		silent = false
-		row := x.row(&a, is4)
-		address := target
-		if listed.ID == from.PortID {
-			address = source
-		}
-		row.Ports = append(row.Ports, operator.ReachPort{Port: listed.ID, Name: listed.Name, Address: address, Groups: listed.SecurityGroups})
+// alike asks about the end that is asked about and one of some machines that are alike, or the two
+// ends, and notes the answer for all of them. It reports whether there is a service.
+func (x *survey) alike(is4 bool, machines []*reach.End) bool {
+	one := machines[0]
+	from, to := one, x.to
+	var source netip.Addr
+	switch {
+	case x.from != nil && x.to != nil, x.from == nil:
+		source = firstOf(one.Addresses, is4)
+	default:
+		from, to = x.roster.end(x.from.port.ID), &end{port: x.roster.machines[one.PortID]}
+		source = firstOf(from.Addresses, is4)
 	}
-	if silent {
-		x.silent++
+	if x.from != nil && x.from.address.IsValid() {
+		source = x.from.fixed
 	}
+	target := to.addressOf(is4)
+	if !source.IsValid() || !target.IsValid() || source.Is4() != target.Is4() {
+		return false
+	}
+	q := x.question(target)
+	q.From, q.Source, q.Target, q.To, q.Any = from, source, target, x.roster.end(to.port.ID), to.isVIP()
+	a := x.asker.Ask(&q)
+	if a.IsEmpty() {
+		return false
+	}
+	row := x.row(&a, is4)
+	for _, e := range machines {
+		if p := x.roster.machines[e.PortID]; p != nil {
+			row.Ports = append(row.Ports, operator.ReachPort{Port: p.ID, Name: p.Name, Address: firstOf(e.Addresses, is4), Groups: p.SecurityGroups})
+		}
+	}
+	return true
 }
 
 // question returns a question about the services that are asked about.
@@ -173,7 +179,7 @@ func firstOf(all []netip.Addr, is4 bool) netip.Addr {
 // fromOutside finds out who outside reaches the port that is asked about: by its own addresses,
 // where routers or a LAN lead to these, and by its floating ones.
 func (x *survey) fromOutside() {
-	to := x.end(x.to.port.ID)
+	to := x.roster.end(x.to.port.ID)
 	for _, target := range x.targets() {
 		for _, door := range x.world.world.Doors() {
 			if !x.answersFor(door.NetworkID, target, door.MAC) {

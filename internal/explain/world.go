@@ -16,8 +16,9 @@ import (
 // what has changed since the last one. Connections are not in the store, and so not known here. Its
 // methods may be called from any goroutine.
 type World struct {
-	mu    sync.Mutex
-	world *simulate.World
+	mu     sync.Mutex
+	world  *simulate.World
+	roster *roster // of the last question about reachability
 
 	bundles   applied[schema.Bundle]
 	hosts     applied[topology.Host]

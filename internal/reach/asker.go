@@ -269,8 +269,10 @@ func (c *collector) box(proto uint8, srcs, dsts simulate.Span) box {
 	h.proto, h.srcPort, h.dstPort = proto, srcs.Low, dsts.Low
 	b := box{srcs: srcs, dsts: dsts}
 	b.outcome = a.decide(c.question, &h)
-	a.there.Protocols(func(p uint8) { c.named = append(c.named, p) })
-	a.back.Protocols(func(p uint8) { c.named = append(c.named, p) })
+	if c.question.Protocol == 0 {
+		a.there.Protocols(func(p uint8) { c.named = append(c.named, p) })
+		a.back.Protocols(func(p uint8) { c.named = append(c.named, p) })
+	}
 	if c.outside.IsValid() {
 		for _, e := range a.met {
 			c.narrow(e)

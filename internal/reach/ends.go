@@ -21,14 +21,13 @@ type Route struct {
 	Gateway     netip.Addr // invalid: the destination is on the link
 }
 
-// routesKey returns a text that is the same for ends with the same routes alone.
-func (e *End) routesKey() string {
-	var b []byte
+// appendRoutes appends a text to b that is the same for ends with the same routes alone.
+func (e *End) appendRoutes(b []byte) []byte {
 	for _, r := range e.Routes {
 		b = r.Destination.AppendTo(b)
 		b = append(r.Gateway.AppendTo(append(b, ' ')), '\n')
 	}
-	return string(b)
+	return b
 }
 
 // nextHop returns the neighbour to which the machine sends packets for dst: by the longest prefix,

@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"hash/maphash"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -36,10 +37,10 @@ type Service struct {
 	Port     uint16 // 0 of a protocol without ports
 }
 
-// NewMatrix asks about all ordered pairs of ends that have an address of the version of IP: each by
-// its first one. It uses all processors. The world must not change meanwhile.
-func NewMatrix(w *simulate.World, ends []*End, s Service, is4 bool, byPort func(portID string) *End) *Matrix {
-	m := &Matrix{Classes: classesOf(w, ends, is4)}
+// NewMatrix asks about all ordered pairs of ends of classes of [Classes]. It uses all processors. The
+// world must not change meanwhile.
+func NewMatrix(w *simulate.World, classes [][]*End, s Service, is4 bool, byPort func(portID string) *End) *Matrix {
+	m := &Matrix{Classes: classes}
 	m.reach = make([][]Fate, len(m.Classes))
 	rows := make(chan int)
 	var all sync.WaitGroup
@@ -59,15 +60,18 @@ func NewMatrix(w *simulate.World, ends []*End, s Service, is4 bool, byPort func(
 	return m
 }
 
-// classesOf sorts ends into classes, in the order of the first of each.
-func classesOf(w *simulate.World, ends []*End, is4 bool) (classes [][]*End) {
-	keys, at := w.NewClasses(), map[string]int{}
+// Classes sorts the ends that have an address of a version of IP into classes, in the order of the
+// first of each. The world treats those of one class alike if each speaks by its first address.
+func Classes(w *simulate.World, ends []*End, is4 bool) (classes [][]*End) {
+	keys, at, seed := w.NewClasses(), map[[2]uint64]int{}, [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	for _, e := range ends {
 		address := firstOf(e, is4)
 		if !address.IsValid() {
 			continue
 		}
-		key := keys.Key(e.PortID, e.MAC, e.Addresses, address) + e.routesKey()
+		text := keys.Key(e.PortID, e.MAC, e.Addresses, address)
+		text = e.appendRoutes(text)
+		key := [2]uint64{maphash.Bytes(seed[0], text), maphash.Bytes(seed[1], text)}
 		i, known := at[key]
 		if !known {
 			i = len(classes)

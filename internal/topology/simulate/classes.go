@@ -71,11 +71,11 @@ func (c *Classes) addGroup(g *group, number uint32) {
 
 // Key returns a text that is the same for ports of one class alone, if their machines also have the
 // same routes. A port that is like no other has its id. The addresses are the machine's; the classes
-// are for connections from and to one of them.
-func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr, one netip.Addr) string {
+// are for connections from and to one of them. The text is overwritten by the next call.
+func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr, one netip.Addr) []byte {
 	p := c.world.ports[portID]
 	if p == nil || c.isUnique(p, mac, one) {
-		return portID
+		return append(c.key[:0], portID...)
 	}
 	k := classKey{mac: macBits(mac), addresses: append(slices.Clone(addresses), packet.LinkLocal(mac)), text: append(c.key[:0], 0)} // no id begins so
 	k.string(p.network.id)
@@ -90,7 +90,7 @@ func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr, one
 	k.chain(p.in)
 	k.chain(p.out)
 	c.key = k.text
-	return string(k.text)
+	return k.text
 }
 
 // isUnique reports whether the world has something about a port or its addresses that keys do not.

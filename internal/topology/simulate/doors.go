@@ -25,9 +25,11 @@ func (w *World) Doors() (all []Door) {
 			}
 		}
 	}
-	for _, p := range w.ports {
-		if p.isUplink() {
-			all = append(all, Door{PortID: p.id, HostID: p.server().id, MAC: p.def.PortMAC})
+	for _, r := range w.routers {
+		for _, p := range r.ports {
+			if p.isUplink() {
+				all = append(all, Door{PortID: p.id, HostID: p.server().id, MAC: p.def.PortMAC})
+			}
 		}
 	}
 	return all

@@ -23,7 +23,6 @@ type Reads struct {
 	AnyPort, AnyTarget bool
 
 	chains   []chainRead
-	at       map[chainKey]int // in chains
 	routers  []*router
 	networks []*network
 	texts    map[*chain]*chainText
@@ -33,16 +32,20 @@ type Reads struct {
 // Span is an inclusive range of numbers.
 type Span struct{ Low, High uint16 }
 
-// chainRead is a chain with the number of its rules that were read.
+// chainRead is a chain with the last of its rules that was read, nil for all of them; read before
+// or after a source port was chosen.
 type chainRead struct {
-	chainKey
-	rules int // from the first on
-}
-
-// chainKey is a chain, read before or after a source port was chosen.
-type chainKey struct {
 	chain *chain
 	after bool
+	last  *rule
+}
+
+// rules returns the number of the rules that were read, from the first on.
+func (c *chainRead) rules() int {
+	if c.last == nil {
+		return len(c.chain.rules)
+	}
+	return c.chain.position(c.last)
 }
 
 // chainText is a list of what the rules of a chain compare services with.
@@ -64,7 +67,6 @@ var allPorts = span{0, 0xffff}
 func (r *Reads) Reset() {
 	r.Options, r.AnyPort, r.AnyTarget = r.Options[:0], false, false
 	r.chains, r.routers, r.networks = r.chains[:0], r.routers[:0], r.networks[:0]
-	clear(r.at)
 }
 
 // note notes that the rules of a chain were compared with the packet, up to the one that decided;
@@ -73,19 +75,17 @@ func (r *Reads) note(c *chain, decided *rule) {
 	if r == nil {
 		return
 	}
-	x := chainRead{chainKey{c, r.AnyPort}, len(c.rules)}
-	if decided != nil {
-		x.rules = c.position(decided)
-	}
-	if at, known := r.at[x.chainKey]; known {
-		r.chains[at].rules = max(r.chains[at].rules, x.rules)
+	for i := range r.chains {
+		x := &r.chains[i]
+		if x.chain != c || x.after != r.AnyPort {
+			continue
+		}
+		if x.last != nil && (decided == nil || compareRules(x.last, decided) < 0) {
+			x.last = decided
+		}
 		return
 	}
-	if r.at == nil {
-		r.at = map[chainKey]int{}
-	}
-	r.at[x.chainKey] = len(r.chains)
-	r.chains = append(r.chains, x)
+	r.chains = append(r.chains, chainRead{c, r.AnyPort, decided})
 }
 
 // noteRouter notes that a router has had the packet.
@@ -95,9 +95,10 @@ func (r *Reads) noteRouter(at *router) {
 	}
 }
 
-// noteNetwork notes that a router has looked for a neighbour in a network.
+// noteNetwork notes that a router has looked for a neighbour in a network. Without a LAN neither a
+// neighbour there nor a missing one is outside.
 func (r *Reads) noteNetwork(n *network) {
-	if !slices.Contains(r.networks, n) {
+	if n.lan != nil && !slices.Contains(r.networks, n) {
 		r.networks = append(r.networks, n)
 	}
 }
@@ -155,9 +156,14 @@ func newChainText(c *chain) *chainText {
 // that are equal otherwise have had the same decision: no clause that was asked tells them apart.
 func (r *Reads) Same(proto uint8, src, dst uint16) (srcs, dsts Span) {
 	srcs, dsts = Span{src, 0xffff}, Span{dst, 0xffff}
-	for _, c := range r.chains {
-		for _, p := range r.text(c.chain).ports {
-			if p.rule < c.rules && (p.proto < 0 || p.proto == int16(proto)) {
+	for i := range r.chains {
+		ports := r.text(r.chains[i].chain).ports
+		if len(ports) == 0 {
+			continue
+		}
+		rules := r.chains[i].rules()
+		for _, p := range ports {
+			if p.rule < rules && (p.proto < 0 || p.proto == int16(proto)) {
 				srcs.High = p.src.same(src, srcs.High)
 				dsts.High = p.dst.same(dst, dsts.High)
 			}
@@ -221,7 +227,7 @@ func (r *Reads) AsksAnyPort(proto uint8, answers bool) bool {
 			if answers {
 				asked = p.dst
 			}
-			if p.rule < c.rules && asked != allPorts && (p.proto < 0 || p.proto == int16(proto)) {
+			if p.rule < c.rules() && asked != allPorts && (p.proto < 0 || p.proto == int16(proto)) {
 				return true
 			}
 		}
