@@ -17,7 +17,7 @@ type Matrix struct {
 	reach [][]Fate
 }
 
-// Fate is what becomes of the connections of one service between two ends.
+// Fate is an outcome of the connections of one service between two ends.
 type Fate uint8
 
 // Fates, of which the greater is the better one.
