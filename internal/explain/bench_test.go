@@ -10,9 +10,9 @@ import (
 	"heddle/internal/neutron"
 )
 
-// bigCloud makes a cloud of 10,000 ports on 50 networks, each in one of 1,000 groups of 10 rules, and
-// returns the ids of the ports, in order, and of the groups. The ports of a network are in 20 groups.
-// With routed, one router connects the networks.
+// bigCloud makes a cloud of 10,000 ports on 50 networks, each in one of 1,000 groups of 10 rules,
+// and returns the ids of the ports, in order, and of the groups. The ports of a network are in 20
+// groups. With routed, one router connects the networks.
 func bigCloud(b *testing.B, routed bool) (c *cloud, ports, groups []string) {
 	b.Helper()
 	c = newCloud(b)
@@ -47,9 +47,10 @@ func bigCloud(b *testing.B, routed bool) (c *cloud, ports, groups []string) {
 	return c, ports, groups
 }
 
-// BenchmarkReach asks in such a cloud, with a router between the networks, who reaches a port by one
-// service and by all, and by which of all pairs one service works; after the change of a rule, too.
-// naive asks one packet a pair, for 1,000 of the 10,000 senders and 1 of the 10,000 receivers.
+// BenchmarkReach asks in such a cloud, with a router between the networks, who reaches a port by
+// one service and by all, and by which of all pairs one service works; after the change of a rule,
+// too. naive asks one packet a pair, for 1,000 of the 10,000 senders and 1 of the 10,000
+// receivers.
 func BenchmarkReach(b *testing.B) {
 	c, _, groups := bigCloud(b, true)
 	ask := func(b *testing.B, q operator.ReachRequest) *operator.ReachAnswer {
@@ -83,7 +84,8 @@ func BenchmarkReach(b *testing.B) {
 }
 
 // BenchmarkWhy asks in such a cloud about a connection that passes, about one that is denied, with
-// its remedy, and after the change of a port. first is the question that builds the virtual network.
+// its remedy, and after the change of a port. first is the question that builds the virtual
+// network.
 func BenchmarkWhy(b *testing.B) {
 	c, ports, _ := bigCloud(b, false)
 	last := ports[len(ports)-1]

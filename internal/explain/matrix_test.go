@@ -11,8 +11,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// TestMatrix holds the fates between classes of ports to those between all pairs of ports, in random
-// clouds. Classes that leave something out of account would be found out.
+// TestMatrix holds the fates between classes of ports to those between all pairs of ports, in
+// random clouds. Classes that leave something out of account would be found out.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	mistakes := map[string]int{} // found with classes that leave something out

@@ -121,7 +121,8 @@ func TestReachDepends(t *testing.T) {
 	c.expectReach(operator.ReachRequest{From: "web", To: "db", Port: 80}, "v4 may tcp 80 web", "silent 0")
 }
 
-// TestReachPairs counts pairs by groups and by networks: of machines in several groups once for each.
+// TestReachPairs counts pairs by groups and by networks: of machines in several groups once for
+// each.
 func TestReachPairs(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)

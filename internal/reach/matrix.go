@@ -37,8 +37,8 @@ type Service struct {
 	Port     uint16 // 0 of a protocol without ports
 }
 
-// NewMatrix asks about all ordered pairs of ends of classes of [Classes]. It uses all processors. The
-// world must not change meanwhile.
+// NewMatrix asks about all ordered pairs of ends of classes of [Classes]. It uses all processors.
+// The world must not change meanwhile.
 func NewMatrix(w *simulate.World, classes [][]*End, s Service, is4 bool, byPort func(portID string) *End) *Matrix {
 	m := &Matrix{Classes: classes}
 	m.reach = make([][]Fate, len(m.Classes))

@@ -69,9 +69,9 @@ func (c *Classes) addGroup(g *group, number uint32) {
 	}
 }
 
-// Key returns a text that is the same for ports of one class alone, if their machines also have the
-// same routes. A port that is like no other has its id. The addresses are the machine's; the classes
-// are for connections from and to one of them. The text is overwritten by the next call.
+// Key returns a text that is the same for ports of one class alone, if their machines also have
+// the same routes. A port that is like no other has its id. The addresses are the machine's; the
+// classes are for connections from and to one of them. The text is overwritten by the next call.
 func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr, one netip.Addr) []byte {
 	p := c.world.ports[portID]
 	if p == nil || c.isUnique(p, mac, one) {
