@@ -202,9 +202,6 @@ func (b *browser) check(what string) {
 			if over := evaluate[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 				b.t.Errorf("%s, %s, %d wide: the page is %d pixels too wide", what, theme, width, over)
 			}
-			if *pictures != "" {
-				b.picture(filepath.Join(*pictures, fmt.Sprintf("%s-%s-%d.png", what, theme, width)))
-			}
 			if theme == "dark" && width == 390 {
 				continue // the colours of one, and the places of the other
 			}
@@ -217,14 +214,26 @@ func (b *browser) check(what string) {
 	b.size(1280, 800)
 }
 
-// picture writes a picture of the page.
-func (b *browser) picture(file string) {
+// picture writes a picture of the page for the documentation, if the test is told to. The host has
+// the name h1 there.
+func (b *browser) picture(name, theme, host string) {
 	b.t.Helper()
-	raw, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	if !*pictures {
+		return
+	}
+	b.theme(theme)
+	evaluate[bool](b, fmt.Sprintf(`(() => {
+		const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+		while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(%q, "h1");
+		document.activeElement.blur();
+		return true;
+	})()`, host))
+	raw, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
-		err = os.WriteFile(file, raw, 0o644)
+		err = os.WriteFile(filepath.Join("..", "..", "docs", "guides", "images", name+".png"), raw, 0o644)
 	}
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.theme("light")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-var pictures = flag.String("pictures", "", "`directory` for pictures of the console's pages")
+var pictures = flag.Bool("pictures", false, "write the pictures of docs/guides/console.md anew")
 
 // TestConsole goes through the console's pages in a real browser, on a server with a host and
 // ports.
@@ -39,6 +39,7 @@ func TestConsole(t *testing.T) {
 
 	b.open("/", "Nothing is wrong", "1 of 1 up", "2 of 2 active")
 	b.check("overview")
+	b.picture("console-overview", "light", s.host.name)
 	b.open("/hosts", s.host.name, "1 host, 1 up")
 	b.check("hosts")
 
@@ -48,6 +49,7 @@ func TestConsole(t *testing.T) {
 	b.do(chromedp.SendKeys(chromedp.CSS("input[name=from]"), "client"), chromedp.SendKeys(chromedp.CSS("input[name=to]"), "web"), chromedp.SendKeys(chromedp.CSS("input[name=port]"), "80"+kb.Enter))
 	b.wait("Denied", "no-rule", "What would let it pass", "heddle sg rule add", "security group closed: it has no rule for ingress")
 	b.check("ask-denied")
+	b.picture("console-ask", "light", s.host.name)
 	b.open("/ask?from=client&to=missing", `no port has the id or name "missing"`)
 	b.check("ask-refused")
 
@@ -57,6 +59,40 @@ func TestConsole(t *testing.T) {
 	b.wait("Log in to Heddle")
 	b.open("/hosts", "Log in to Heddle")
 	b.keyboard(readCloud(t, s.data).Auth.Password)
+
+	b.do(chromedp.Click(chromedp.CSS("header button")))
+	accounts := *s.api
+	accounts.base = "http://127.0.0.1:5000"
+	if err := accounts.call(t.Context(), http.MethodPost, "/v3/users", map[string]any{"user": map[string]string{"name": "ann", "password": "secret of ann"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.logIn("ann", "secret of ann")
+	b.wait("For operators", "You are logged in as ann, without that role")
+	b.check("member")
+}
+
+// TestConsoleByTLS: a browser of another machine logs in by HTTPS, with nothing but the server's
+// certificate.
+func TestConsoleByTLS(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	b := newBrowser(t, s.ctl, "https://192.0.2.1:9698")
+	b.open("/hosts", "Log in to Heddle")
+	b.logIn("admin", readCloud(t, s.data).Auth.Password)
+	b.wait("No host has joined yet")
+	b.check("hosts-empty")
+	b.open("/topology", "There are no networks yet")
+	b.check("topology-empty")
+	b.open("/", "Certificates", "by Heddle")
+	b.check("overview-certificates")
+}
+
+// logIn logs in on the page for it.
+func (b *browser) logIn(user, password string) {
+	b.t.Helper()
+	b.wait("Log in to Heddle")
+	b.do(chromedp.SendKeys(chromedp.CSS("input[name=user]"), user), chromedp.SendKeys(chromedp.CSS("input[name=password]"), password+kb.Enter))
 }
 
 // markup is a name that would be an element, and a script, if it was not shown as text.
@@ -76,6 +112,8 @@ func (b *browser) objects(s *plugSite, webPort string) {
 	for i := range 21 {
 		s.newPort(t, fmt.Sprintf("vm%02d", i), 100+i)
 	}
+	b.open("/topology?view=picture&scope="+s.network.ID+"&expand="+s.network.ID+":8", "One object or project", "15 ports")
+	b.picture("console-topology", "dark", s.host.name)
 	odd := s.api.mustCreate(t, "network", map[string]any{"name": markup, "description": markup})
 	s.api.mustCreate(t, "port", map[string]any{"network_id": odd.ID, "name": markup})
 

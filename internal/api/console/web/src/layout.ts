@@ -47,7 +47,26 @@ function layOut(r: LayoutRequest): LayoutAnswer {
     answer.width = Math.max(answer.width, place.x + r.width);
     answer.height = Math.max(answer.height, place.y + r.height);
   }
+  sortAlike(r, answer.places);
   return answer;
+}
+
+/** sortAlike gives nodes with the same neighbours their places in the order of the request. */
+function sortAlike(r: LayoutRequest, places: Record<string, Place>) {
+  const neighbours = new Map<string, string[]>(r.nodes.map((n) => [n.id, []]));
+  for (const e of r.edges) {
+    neighbours.get(e.from)!.push(e.to);
+    neighbours.get(e.to)!.push(e.from);
+  }
+  const alike = new Map<string, string[]>();
+  for (const n of r.nodes) {
+    const key = [n.layer, ...neighbours.get(n.id)!.sort()].join("\n");
+    alike.set(key, [...(alike.get(key) ?? []), n.id]);
+  }
+  for (const ids of alike.values()) {
+    const ys = ids.map((id) => places[id].y).sort((a, b) => a - b);
+    ids.forEach((id, i) => (places[id].y = ys[i]));
+  }
 }
 
 onmessage = (e: MessageEvent<LayoutRequest>) => postMessage(layOut(e.data));
