@@ -75,7 +75,7 @@ func TestHistory(t *testing.T) {
 	has(t, run("history", "vm1", "--limit", "2", "--before", strings.TrimSpace(place)), "created port vm1 (")
 	refuse(t, s.ctl, 2, "--since: \"yesterday\": want a time such as 2h, 3d, ", "history", "--since", "yesterday", "--data", s.data)
 	refuse(t, s.ctl, 1, "revision 1: this server has no change of it", "history", "show", "1", "--data", s.data)
-	refuse(t, s.ctl, 1, `before: "x" is not of the form EPOCH.REVISION`, "history", "--before", "x", "--data", s.data)
+	refuse(t, s.ctl, 1, `"x" is no revision: give one as heddle history prints it`, "history", "--before", "x", "--data", s.data)
 }
 
 // hasNot fails the test if a text has one of the words.

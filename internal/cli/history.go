@@ -95,7 +95,7 @@ func historyShowCommand(login *cloud.Config) *cobra.Command {
 		if asJSON {
 			return command.PrintJSON(cmd.OutOrStdout(), h.Changes[0])
 		}
-		p := changePrinter{cmd.OutOrStdout(), h.Names}
+		p := changePrinter{cmd.OutOrStdout(), h.Names, h.Epoch}
 		p.revision(&h.Changes[0])
 		p.call(&h.Changes[0])
 		return nil
@@ -123,12 +123,15 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 }
 
 func printHistory(w io.Writer, h *operator.History) {
-	p := changePrinter{w, h.Names}
+	p := changePrinter{w, h.Names, h.Epoch}
 	gaps := h.Gaps
 	for i := range h.Changes {
 		for len(gaps) > 0 && !gaps[0].AfterTime.Before(h.Changes[i].Time) {
 			p.gap(gaps[0])
 			gaps = gaps[1:]
+		}
+		if i > 0 && h.Changes[i].Epoch != h.Changes[i-1].Epoch {
+			p.line("the store was restored or replaced after %s", localTime(h.Changes[i].Time))
 		}
 		p.revision(&h.Changes[i])
 	}
@@ -156,6 +159,7 @@ func localTime(t time.Time) string { return t.Local().Format(time.DateTime) }
 type changePrinter struct {
 	w     io.Writer
 	names map[string]flow.TraceName
+	epoch int // the newest
 }
 
 func (p *changePrinter) line(format string, args ...any) {
@@ -178,7 +182,11 @@ func (p *changePrinter) revision(r *operator.Revision) {
 			author = "without a log-in"
 		}
 	}
-	p.line("%d  %s  %s%s", r.Revision, localTime(r.Time), author, call)
+	revision := strconv.FormatInt(r.Revision, 10)
+	if r.Epoch != p.epoch {
+		revision = fmt.Sprintf("%d.%d", r.Epoch, r.Revision)
+	}
+	p.line("%s  %s  %s%s", revision, localTime(r.Time), author, call)
 	for _, o := range r.Objects {
 		p.object(&o)
 	}

@@ -30,20 +30,18 @@ type Query struct {
 	Limit  int
 }
 
-// parsePosition reads a position as operator.History.Next has it: EPOCH.REVISION; "" is the zero
-// one.
-func parsePosition(text string) (p journal.Position, err error) {
-	if text == "" {
-		return p, nil
+// ParsePosition reads a position in the form EPOCH.REVISION, or REVISION of the newest epoch.
+func ParsePosition(text string, newest int) (journal.Position, error) {
+	epoch, revision, both := strings.Cut(text, ".")
+	if !both {
+		epoch, revision = strconv.Itoa(newest), text
 	}
-	epoch, revision, _ := strings.Cut(text, ".")
-	var err1, err2 error
-	p.Epoch, err1 = strconv.Atoi(epoch)
-	p.Revision, err2 = strconv.ParseInt(revision, 10, 64)
-	if err1 != nil || err2 != nil || p.Epoch < 1 || p.Revision < 1 {
-		return p, &InvalidError{fmt.Sprintf("before: %q is not of the form EPOCH.REVISION; give what an answer has as its next", text)}
+	e, err1 := strconv.Atoi(epoch)
+	r, err2 := strconv.ParseInt(revision, 10, 64)
+	if err1 != nil || err2 != nil || e < 1 || r < 1 {
+		return journal.Position{}, &InvalidError{fmt.Sprintf("%q is no revision: give one as heddle history prints it, REVISION or EPOCH.REVISION", text)}
 	}
-	return p, nil
+	return journal.Position{Epoch: e, Revision: r}, nil
 }
 
 // InvalidError reports a query that cannot be answered, and why.
@@ -54,9 +52,13 @@ func (e *InvalidError) Error() string { return e.text }
 // Page returns the changes that a query selects, the newest first. The names of objects in them are
 // the caller's to fill in.
 func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, error) {
-	before, err := parsePosition(q.Before)
-	if err != nil {
-		return nil, err
+	var before journal.Position
+	newest := j.Position().Epoch
+	if q.Before != "" {
+		var err error
+		if before, err = ParsePosition(q.Before, newest); err != nil {
+			return nil, err
+		}
 	}
 	var changes []operator.Revision
 	jq := journal.Query{Before: before, Since: q.Since, Limit: q.Limit, Want: func(c *journal.Commit) bool {
@@ -77,7 +79,7 @@ func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, 
 	if err != nil {
 		return nil, err
 	}
-	h := &operator.History{Changes: append([]operator.Revision{}, changes...), Gaps: []operator.Gap{}, Begins: p.BeginsTime, Problem: j.Problem()}
+	h := &operator.History{Epoch: newest, Changes: append([]operator.Revision{}, changes...), Gaps: []operator.Gap{}, Begins: p.BeginsTime, Problem: j.Problem()}
 	for _, g := range p.Gaps {
 		h.Gaps = append(h.Gaps, operator.Gap{After: g.After.Revision, AfterTime: g.AfterTime, Until: g.Until.Revision, UntilTime: g.UntilTime, Reason: g.Unreadable})
 	}
@@ -87,13 +89,11 @@ func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, 
 	return h, nil
 }
 
-// Show returns what changed at a revision of the newest epoch. It returns nil if nothing that is
-// recorded did.
-func Show(ctx context.Context, j *journal.Journal, revision int64) (*operator.Revision, error) {
-	newest := j.Position()
-	is := func(c *journal.Commit) bool { return c.Revision == revision }
-	p, err := j.Commits(ctx, journal.Query{Before: journal.Position{Epoch: newest.Epoch, Revision: revision + 1}, Limit: 1, Want: is})
-	if err != nil || len(p.Commits) == 0 || p.Commits[0].Epoch != newest.Epoch {
+// Show returns what changed at a position. It returns nil if nothing that is recorded did.
+func Show(ctx context.Context, j *journal.Journal, at journal.Position) (*operator.Revision, error) {
+	is := func(c *journal.Commit) bool { return c.Position == at }
+	p, err := j.Commits(ctx, journal.Query{Before: journal.Position{Epoch: at.Epoch, Revision: at.Revision + 1}, Limit: 1, Match: is})
+	if err != nil || len(p.Commits) == 0 {
 		return nil, err
 	}
 	r := describe(&p.Commits[0])

@@ -54,22 +54,23 @@ func (c *console) history(w http.ResponseWriter, r *http.Request) error {
 
 // revision answers with what changed at a revision.
 func (c *console) revision(w http.ResponseWriter, r *http.Request) error {
-	revision, err := strconv.ParseInt(r.PathValue("revision"), 10, 64)
-	if err != nil || revision < 1 {
-		return api.Errorf(http.StatusBadRequest, "revision %q: want a number above 0", r.PathValue("revision"))
-	}
 	snap, err := c.past(r.Context())
 	if err != nil {
 		return err
 	}
-	found, err := history.Show(r.Context(), c.Journal, revision)
+	newest := c.Journal.Position().Epoch
+	at, err := history.ParsePosition(r.PathValue("revision"), newest)
+	if err != nil {
+		return invalidQuery(err)
+	}
+	found, err := history.Show(r.Context(), c.Journal, at)
 	if err != nil {
 		return err
 	}
 	if found == nil {
-		return api.Errorf(http.StatusNotFound, "revision %d: this server has no change of it; heddle history lists those that there are", revision)
+		return api.Errorf(http.StatusNotFound, "revision %s: this server has no change of it; heddle history lists those that there are", r.PathValue("revision"))
 	}
-	answer := operator.History{Revision: snap.Revision(), Changes: []operator.Revision{*found}, Gaps: []operator.Gap{}}
+	answer := operator.History{Revision: snap.Revision(), Epoch: newest, Changes: []operator.Revision{*found}, Gaps: []operator.Gap{}}
 	answer.Names = changeNames(snap, answer.Changes)
 	api.WriteJSON(w, http.StatusOK, answer)
 	return nil

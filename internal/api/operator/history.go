@@ -10,6 +10,7 @@ import (
 // History is a page of what changed, the newest first (explain §8).
 type History struct {
 	Revision int64      `json:"revision"` // of the store, that the answer goes up to
+	Epoch    int        `json:"epoch"`    // the newest one
 	Changes  []Revision `json:"changes"`
 	Gaps     []Gap      `json:"gaps"` // within the page
 	// Next is the query's value for "before" that continues; "" = there is no more.
