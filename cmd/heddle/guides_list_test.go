@@ -48,6 +48,8 @@ var guides = map[string]guide{
 	"everyday.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"heddle why --from client --to web:22": {change: map[string]string{"heddle why": "fails heddle why"},
 			then: "(heddle why --from client --to web:22 || true) | grep 'nearest in group .* (security group web): ingress IPv4 tcp 80: its ports are 80, not 22'"},
+		"heddle why --from client:40122 --to web:80 --reply --steps": {change: map[string]string{"heddle why": "fails heddle why"}, // there is no such connection
+			then: "(heddle why --from client:40122 --to web:80 --reply || true) | grep 'back  denied (no-rule)'"},
 		"kill $(ip netns pids web)            # its web server": {first: "ip netns exec web grep 192.0.2.53 /etc/resolv.conf",
 			then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
 	}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"strings"
 	"testing"
 )
@@ -49,4 +50,48 @@ func TestWhy(t *testing.T) {
 	has(t, succeed(t, s.ctl, "why", "--data", s.data, "--from", "client", "--to", "web:80", "--steps"), "(chain of security group closed)", "accepted by chain")
 	refuse(t, s.ctl, 1, `no port has the id or name "missing"`, "why", "--data", s.data, "--from", "client", "--to", "missing")
 	refuse(t, s.ctl, 2, "--to: port 0: want 1 to 65535", "why", "--data", s.data, "--from", "client", "--to", "web:0")
+}
+
+// TestWhyReply: about the answer within a connection that is there, the agent says what it knows:
+// the connection, the translation of its source, and whose port that is. What it says is what
+// packets then do.
+func TestWhyReply(t *testing.T) {
+	t.Parallel()
+	s := newPlugSite(t)
+	sh := shell{s.ctl, s.data}
+	sh.run(t, "net create world --external --type vxlan")
+	sh.run(t, "subnet create world4 --network world --range 203.0.113.0/24")
+	sh.run(t, "router create r1 --external world")
+	sh.run(t, "net create inside")
+	sh.run(t, "subnet create inside4 --network inside --range 10.1.0.0/24")
+	sh.run(t, "router add-subnet r1 inside4")
+	sh.run(t, "port create near --network inside --ip 10.1.0.12")
+	sh.run(t, "port create far --network world --ip 203.0.113.60 --port-security=false --sg none")
+	near, far := s.lab.MustNamespace(t, "near"), s.lab.MustNamespace(t, "far")
+	s.plug(t, "near", "--netns", near.Name)
+	s.plug(t, "far", "--netns", far.Name)
+	listenTCP(t, far, 80)
+	reply := "why --from near:40122 --to far:80 --reply --steps"
+	text, code := output(t, s.ctl, append(strings.Fields(reply), "--data", s.data)...)
+	if code != 1 {
+		t.Errorf("exit code %d without a connection, want 1", code)
+	}
+	has(t, text, "one-way: tcp 80 from near 10.1.0.12 on "+s.host.name+" to far 203.0.113.60 on "+s.host.name+"\n", "there passes: ", "back  denied (")
+
+	var open net.Conn
+	if err := near.Do(func() (err error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(10, 1, 0, 12), Port: 40122}}
+		open, err = d.DialContext(t.Context(), "tcp4", "203.0.113.60:80")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	text = sh.run(t, reply)
+	has(t, text, "allowed: ", "back  passes: ", "connection: reply of a known one", "NAT: source 10.1.0.12:40122 becomes ", " [a port of host ", ", used ", "(host "+s.host.name+")")
+	if strings.Contains(text, "[new") || strings.Contains(text, "no agent answered") {
+		t.Errorf("the agent does not know the connection:\n%s", text)
+	}
+	has(t, sh.run(t, "why --from near:40123 --to far:80 --steps"), "allowed: ", "[new, a port of host ", "back  passes: ")
+	refuse(t, s.ctl, 1, "sourcePort: icmp has no ports", "why", "--data", s.data, "--from", "near:1", "--to", "far")
 }

@@ -125,8 +125,34 @@ func printWalk(w io.Writer, a *flow.TraceAnswer) {
 		if s.Rule != "" {
 			step += "  rule " + named(a, s.Rule)
 		}
-		terminal.Fprintln(w, step+"  "+withNames(a, s.Text))
+		terminal.Fprintln(w, step+"  "+withNames(a, s.Text)+stateText(a, &s))
 	}
+}
+
+// stateText describes the state that a step has met: whose it is, and when it was used last.
+func stateText(a *flow.TraceAnswer, s *flow.Step) string {
+	var words []string
+	idle := func(seconds *int) {
+		if seconds != nil {
+			words = append(words, fmt.Sprintf("used %d s ago", *seconds))
+		}
+	}
+	if c := s.Connection; c != nil {
+		idle(c.Idle)
+	}
+	if t := s.Translation; t != nil {
+		if t.New {
+			words = append(words, "new")
+		}
+		if t.Host != "" {
+			words = append(words, "a port of host "+named(a, t.Host))
+		}
+		idle(t.Idle)
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " [" + strings.Join(words, ", ") + "]"
 }
 
 // printTrace prints an answer with names beside the ids.

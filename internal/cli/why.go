@@ -20,27 +20,29 @@ import (
 // whyCommand returns the command that asks whether a new connection would pass.
 func whyCommand() *cobra.Command {
 	var req operator.WhyRequest
-	var to string
+	var from, to string
 	var steps bool
 	cmd := &cobra.Command{
-		Use:   "why --from PORT|ADDRESS --to PORT|ADDRESS[:PORT]",
+		Use:   "why --from PORT|ADDRESS[:PORT] --to PORT|ADDRESS[:PORT]",
 		Short: "Ask whether a new connection would pass the virtual network, and why",
 		Long: `Follows the first packet of a connection, and the answer to it, and says what lets them pass or drops them. An end is a port, by id or
 name, or an address: of a port, a floating one, or one outside. The agent of the host where the packet comes in answers with the
 connections that it knows; where none is alive the server answers alone. If rules of security groups are what is missing, the command
 says which; they were tried in memory, and are not made. Exits 1 if the connection would not pass.
   heddle why --from web --to db:5432
+  heddle why --from web:40122 --to db:5432 --reply
   heddle why --from 198.51.100.7 --to 203.0.113.10:443 --steps`,
 		Args: cobra.NoArgs,
 	}
 	login := cloudFlags(cmd)
 	format := command.OutputFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&req.From, "from", "", "`port` or address that opens the connection")
+	f.StringVar(&from, "from", "", "`port` or address that opens the connection, with :PORT for the one that tcp or udp comes from")
 	f.StringVar(&to, "to", "", "`port` or address that it is for, with :PORT for tcp and udp")
 	f.StringVar(&req.Protocol, "proto", "", "`protocol`, such as tcp, udp or icmp; default: tcp with a port, else an echo request of icmp")
+	f.BoolVar(&req.Reply, "reply", false, "ask about the answer within a connection that is there already, by what hosts know of it")
 	f.BoolVar(&steps, "steps", false, "print each step of both ways")
-	for _, name := range []string{"from", "to", "proto", "steps"} {
+	for _, name := range []string{"from", "to", "proto", "reply", "steps"} {
 		perCall(f, name)
 	}
 	cobra.CheckErr(cmd.MarkFlagRequired("from"))
@@ -49,6 +51,9 @@ says which; they were tried in memory, and are not made. Exits 1 if the connecti
 		registerCompletion(cmd, name, completeWorkloadPorts(login))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if req.From, req.SourcePort, err = splitPort(from); err != nil {
+			return &command.Exit{Code: 2, Text: "--from: " + err.Error()}
+		}
 		if req.To, req.Port, err = splitPort(to); err != nil {
 			return &command.Exit{Code: 2, Text: "--to: " + err.Error()}
 		}
@@ -110,8 +115,13 @@ func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 		}
 	}
 	leg("there", &a.There)
-	if a.Back != nil {
+	switch {
+	case a.Back != nil:
 		leg("back ", a.Back)
+	case a.There.Allowed:
+		line("back  not known: the packet leaves for what is outside")
+	default:
+		line("back  none: nothing arrives that could be answered")
 	}
 	if !a.There.Trace.LiveState && a.There.Trace.HostID == "" {
 		line("note   no agent answered; the server did, which knows no connections")

@@ -47,6 +47,7 @@ func TestPrintWhy(t *testing.T) {
 there denied (no-rule): port p2 (db): denied
       nearest in group g (security group default): ingress IPv4 tcp 80: its ports are 80, not 22; x
   p2 (port db)  dropped
+back  none: nothing arrives that could be answered
 note   no agent answered; the server did, which knows no connections
 with this it would pass, as tried in memory:
   heddle sg rule add g

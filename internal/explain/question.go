@@ -47,14 +47,15 @@ type end struct {
 	fixed   netip.Addr    // of the port
 }
 
-// service is the protocol of a question, and its destination port or type.
+// service is the protocol of a question, and its ports.
 type service struct {
 	proto uint8
 	name  string
-	port  uint16 // 0: the protocol has none
+	port  uint16 // destination; 0: the protocol has none
+	from  uint16 // source, or id of an echo
 }
 
-// clientPort is the source port of questions, one that clients have.
+// clientPort is the source port of questions that name none, one that clients have.
 const clientPort = 50000
 
 // readService reads the protocol and port of a question. Without a protocol it is TCP for a port,
@@ -71,13 +72,15 @@ func readService(q *operator.WhyRequest) (service, error) {
 	if !ok || n == 0 {
 		return service{}, fault("protocol", Invalid, "%q is no protocol: want tcp, udp, icmp, another name that rules may have, or a number from 1 to 255", q.Protocol)
 	}
-	s := service{proto: uint8(n), name: text, port: q.Port}
+	s := service{proto: uint8(n), name: text, port: q.Port, from: cmp.Or(q.SourcePort, clientPort)}
 	withPorts := s.proto == packet.ProtoTCP || s.proto == packet.ProtoUDP
 	switch {
 	case withPorts && s.port == 0:
 		return service{}, fault("port", Invalid, "%s needs a port, such as 443", text)
 	case !withPorts && s.port != 0:
 		return service{}, fault("port", Invalid, "%s has no ports", text)
+	case !withPorts && q.SourcePort != 0:
+		return service{}, fault("sourcePort", Invalid, "%s has no ports", text)
 	}
 	return s, nil
 }

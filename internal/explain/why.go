@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,16 +15,43 @@ import (
 	"heddle/internal/topology/simulate"
 )
 
-// Probe is the first packet of a question, and where it comes in: for the agent there, which knows
-// connections.
+// Probe is a packet of a question, where it comes in, and what packets before it would have left
+// there: for the agent there, which knows connections.
 type Probe struct {
 	PortID, HostID string
 	Frame          []byte
+	State          *flow.State // nil: nothing
 }
 
-// Why answers whether a new connection would pass, and why. The probe is the packet that decides
-// it, nil if none can be sent. An error is a [Fault].
-func (w *World) Why(snap *records.Snap, q *operator.WhyRequest) (*operator.WhyAnswer, *Probe, error) {
+// Ask has the agent of a host say what becomes of a probe; nil if none answers.
+type Ask func(context.Context, *Probe) (*flow.TraceAnswer, error)
+
+// Why answers whether a new connection would pass, and why. The agents of the hosts where its first
+// packet and the reply come in are asked for what they know; where none answers, the server's
+// simulation counts. An error is a [Fault], or one of ask.
+func (w *World) Why(ctx context.Context, snap *records.Snap, q *operator.WhyRequest, ask Ask) (*operator.WhyAnswer, error) {
+	x, there, err := w.inquire(snap, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.consult(ctx, ask, there); err != nil {
+		return nil, err
+	}
+	back := w.answerTo(x, there)
+	if back != nil {
+		if err := x.consult(ctx, ask, back); err != nil {
+			return nil, err
+		}
+	}
+	a := x.answer(there, back)
+	if failed := firstDenied(there, back); failed != nil && !failed.overruled && !x.reply {
+		a.Remedies = append(a.Remedies, w.remedies(x, failed)...)
+	}
+	return a, nil
+}
+
+// inquire simulates the first packet of a question.
+func (w *World) inquire(snap *records.Snap, q *operator.WhyRequest) (*inquiry, *leg, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.apply(snap)
@@ -31,15 +59,23 @@ func (w *World) Why(snap *records.Snap, q *operator.WhyRequest) (*operator.WhyAn
 	if err != nil {
 		return nil, nil, err
 	}
-	there, back := x.legs()
-	a := x.answer(there, back)
-	if failed := firstDenied(there, back); failed != nil {
-		a.Remedies = append(a.Remedies, x.remedies(failed)...)
-	}
-	if there.at.Frame == nil {
-		return a, nil, nil
-	}
-	return a, &there.at, nil
+	return x, x.there(), nil
+}
+
+// answerTo simulates the reply to a packet; nil if there is none.
+func (w *World) answerTo(x *inquiry, there *leg) *leg {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.apply(x.snap)
+	return x.back(there)
+}
+
+// remedies returns what would let a direction pass.
+func (w *World) remedies(x *inquiry, failed *leg) []operator.Remedy {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.apply(x.snap)
+	return x.remedies(failed)
 }
 
 // inquiry is a question with what it is about.
@@ -48,6 +84,7 @@ type inquiry struct {
 	snap     *records.Snap
 	from, to end
 	service  service
+	reply    bool // about the answer within a connection that is there
 }
 
 func newInquiry(world *simulate.World, snap *records.Snap, q *operator.WhyRequest) (*inquiry, error) {
@@ -55,7 +92,7 @@ func newInquiry(world *simulate.World, snap *records.Snap, q *operator.WhyReques
 	if err != nil {
 		return nil, err
 	}
-	x := &inquiry{world: world, snap: snap}
+	x := &inquiry{world: world, snap: snap, reply: q.Reply}
 	if x.from, err = findEnd(snap, "from", q.From); err != nil {
 		return nil, err
 	}
@@ -94,13 +131,17 @@ func checkEnd(snap *records.Snap, field string, e end) error {
 // leg is one direction as it was simulated.
 type leg struct {
 	operator.WhyLeg
-	at      Probe
-	sent    headers
-	arrived headers // as they arrive
-	output  flow.Output
-	device  string // that dropped it
-	code    flow.Code
-	reply   bool
+	at        Probe
+	sent      headers
+	arrived   headers // as they arrive
+	output    flow.TraceOutput
+	answered  bool   // by the virtual network itself
+	device    string // that dropped it
+	code      flow.Code
+	reply     bool
+	left      *flow.State            // what the packet would leave
+	arrives   func(port string) bool // whether a port is the one that it should arrive at
+	overruled bool                   // an agent knows another outcome than the server's simulation
 }
 
 // answer puts both directions into words.
@@ -133,21 +174,18 @@ func describeEnd(snap *records.Snap, e end) operator.WhyEnd {
 	return d
 }
 
-// legs simulates the first packet, and the reply with the state that this one leaves; the reply is
-// nil if there is nothing to answer or the virtual network does itself.
+// legs simulates the first packet and the reply.
 func (x *inquiry) legs() (there, back *leg) {
-	state := simulate.NewMemory()
-	if there = x.there(state); there.Allowed && there.output.PortID != "" {
-		back = x.back(there, state)
-	}
-	return there, back
+	there = x.there()
+	return there, x.back(there)
 }
 
 // there simulates the first packet of the connection.
-func (x *inquiry) there(state *simulate.Memory) *leg {
-	l := &leg{sent: headers{src: x.from.source(), dst: x.to.address, service: x.service, srcPort: clientPort, dstPort: x.service.port}}
+func (x *inquiry) there() *leg {
+	l := &leg{sent: headers{src: x.from.source(), dst: x.to.address, service: x.service, srcPort: x.service.from, dstPort: x.service.port}}
+	l.arrives = func(port string) bool { return x.to.port == nil || x.to.isVIP() || port == x.to.port.ID }
 	if x.service.isEcho() {
-		l.sent.dstPort = clientPort // both are the echo's id
+		l.sent.dstPort = l.sent.srcPort // both are the echo's id
 	}
 	if x.from.port != nil {
 		l.at.PortID, l.at.HostID = x.from.port.ID, x.from.port.ServedBy()
@@ -156,15 +194,26 @@ func (x *inquiry) there(state *simulate.Memory) *leg {
 	if !x.address(l, x.from.port, x.to.port) {
 		return l
 	}
-	x.run(l, state, func(port string) bool { return x.to.port == nil || x.to.isVIP() || port == x.to.port.ID })
+	x.run(l)
 	return l
 }
 
-// back simulates the reply to a packet that has arrived.
-func (x *inquiry) back(there *leg, state *simulate.Memory) *leg {
+// back simulates the reply to a packet that has arrived, with the state that this one leaves; nil
+// if it has not arrived anywhere. The virtual network's own answer is no packet to simulate.
+func (x *inquiry) back(there *leg) *leg {
+	switch {
+	case there.answered:
+		return &leg{reply: true, WhyLeg: operator.WhyLeg{Allowed: true, Port: there.at.PortID, Reason: "the virtual network's own answer", Trace: flow.TraceAnswer{Walk: []flow.Step{}}}}
+	case !there.Allowed || there.output.PortID == "":
+		return nil
+	}
 	in := &there.arrived
 	l := &leg{reply: true, sent: headers{src: in.dst, dst: in.src, service: in.service, srcPort: in.dstPort, dstPort: in.srcPort, reply: true}}
+	l.arrives = func(port string) bool { return port == there.at.PortID }
 	l.at.PortID, l.at.HostID = there.output.PortID, there.output.HostID
+	if !x.reply {
+		l.at.State = there.left
+	}
 	p, _ := schema.Ports.Peek(x.snap, there.output.PortID)
 	if p == nil { // it has left by a LAN, whose router sends the reply to where it came from
 		l.sent.srcMAC, l.sent.dstMAC = in.dstMAC, in.srcMAC
@@ -175,7 +224,7 @@ func (x *inquiry) back(there *leg, state *simulate.Memory) *leg {
 			return l
 		}
 	}
-	x.run(l, state, func(port string) bool { return port == there.at.PortID })
+	x.run(l)
 	return l
 }
 
@@ -230,9 +279,12 @@ func (l *leg) refuse(device string, code flow.Code, why string) {
 	l.Trace = flow.TraceAnswer{Verdict: flow.Drop.String(), Device: device, Code: code, Reason: why, Walk: []flow.Step{{Device: device, Code: code, Text: why}}}
 }
 
-// run simulates the leg. arrives reports whether a port is the one that it should arrive at.
-func (x *inquiry) run(l *leg, state *simulate.Memory, arrives func(port string) bool) {
-	in := simulate.Input{PortID: l.at.PortID, HostID: l.at.HostID, Frame: l.at.Frame, State: state, Explain: true}
+// run simulates the leg.
+func (x *inquiry) run(l *leg) {
+	in := simulate.Input{PortID: l.at.PortID, HostID: l.at.HostID, Frame: l.at.Frame, State: simulate.NewMemory(), Explain: true}
+	if l.at.State != nil {
+		in.State = simulate.Assume(in.State, l.at.State)
+	}
 	s := simulate.NewSimulator(x.world)
 	d := s.Run(in)
 	if d.Verdict == flow.Postponed && LANPort(x.snap, d.Wait.Device) != "" {
@@ -244,31 +296,62 @@ func (x *inquiry) run(l *leg, state *simulate.Memory, arrives func(port string) 
 		in.Overdue = true
 		d = s.Run(in)
 	}
-	state.Commit(d)
 	l.Trace = flow.Answer(d)
-	l.judge(d, arrives)
+	l.judge()
 	if l.code == flow.CodeNoRule {
 		l.Nearest = x.nearest(l)
 	}
 }
 
-// judge finds out whether the packet has arrived.
-func (l *leg) judge(d *flow.Decision, arrives func(port string) bool) {
-	if i := slices.IndexFunc(d.Outputs, func(o flow.Output) bool { return arrives(o.PortID) }); i >= 0 {
-		l.Allowed, l.output, l.Port = true, d.Outputs[i], d.Outputs[i].PortID
+// judge finds out by the trace whether the packet has arrived.
+func (l *leg) judge() {
+	t := &l.Trace
+	l.Allowed, l.Port, l.output, l.answered, l.device, l.code = false, "", flow.TraceOutput{}, false, "", 0
+	l.left = t.State
+	if i := slices.IndexFunc(t.Outputs, func(o flow.TraceOutput) bool { return l.arrives(o.PortID) }); i >= 0 {
+		l.Allowed, l.output, l.Port = true, t.Outputs[i], t.Outputs[i].PortID
 		l.Reason = "arrives at port " + l.Port
-		l.arrived = l.sent.rewritten(d.Rewrite)
+		l.arrived = l.sent.rewritten(t.Rewrite)
 		return
 	}
 	switch {
-	case d.Verdict == flow.Consumed && len(d.Emit) > 0:
-		l.Allowed, l.Reason = true, "the virtual network answers itself"
-	case len(d.Outputs) > 0:
-		l.device, l.code = d.Outputs[0].PortID, flow.CodeNoPath
-		l.Reason = "goes to port " + d.Outputs[0].PortID + " instead"
+	case t.Verdict == flow.Consumed.String() && len(t.Replies) > 0:
+		l.Allowed, l.answered, l.Reason = true, true, "the virtual network answers itself"
+	case len(t.Outputs) > 0:
+		l.device, l.code = t.Outputs[0].PortID, flow.CodeNoPath
+		l.Reason = "goes to port " + t.Outputs[0].PortID + " instead"
 	default:
-		l.device, l.code, l.Reason = d.Device, d.Code, d.Reason
+		l.device, l.code, l.Reason = t.Device, t.Code, t.Reason
 	}
+}
+
+// consult has the agent where the leg begins say what becomes of it. What it says counts: it knows
+// the connections there are.
+func (x *inquiry) consult(ctx context.Context, ask Ask, l *leg) error {
+	if ask == nil || l.at.Frame == nil {
+		return nil
+	}
+	live, err := ask(ctx, &l.at)
+	if err != nil || live == nil || live.Error != "" || live.Verdict == flow.Postponed.String() {
+		return err // an agent that asks for a neighbour first leaves what the server found
+	}
+	if live.State == nil { // an earlier version, which says and knows nothing of state in questions
+		if l.at.State != nil {
+			return nil
+		}
+		live.State, live.Rewrite = l.left, l.Trace.Rewrite
+	}
+	before := l.Allowed
+	l.Trace = *live
+	l.judge()
+	l.overruled = before != l.Allowed
+	switch {
+	case l.overruled && l.Allowed:
+		l.Nearest, l.Reason = nil, l.Reason+", by a connection that host "+live.HostID+" knows"
+	case l.code == flow.CodeNoRule:
+		l.Nearest = x.nearest(l)
+	}
+	return nil
 }
 
 // rewritten returns the headers with what routers and translations have made of them.
@@ -296,25 +379,4 @@ func (h headers) rewritten(r *flow.Rewrite) headers {
 		h.dstPort = r.DstPort
 	}
 	return h
-}
-
-// Settle puts into an answer what the agent of the host where the packet comes in has said of it:
-// that knows the connections there are.
-func Settle(a *operator.WhyAnswer, live *flow.TraceAnswer) {
-	if live.Verdict == flow.Postponed.String() {
-		return // the agent asks for a neighbour first; what the server found stands
-	}
-	a.There.Trace = *live
-	outputs := slices.ContainsFunc(live.Outputs, func(o flow.TraceOutput) bool { return a.There.Allowed || o.PortID == a.To.Port })
-	passes := outputs || live.Verdict == flow.Consumed.String() && len(live.Replies) > 0
-	switch {
-	case passes == a.There.Allowed:
-	case passes:
-		a.Verdict, a.There.Allowed, a.There.Nearest = operator.Allowed, true, nil
-		a.There.Reason = "passes by a connection that host " + live.HostID + " knows"
-		a.Remedies = []operator.Remedy{}
-	default:
-		a.Verdict, a.There.Allowed, a.There.Reason, a.Back = operator.Denied, false, live.Reason, nil
-		a.Remedies = []operator.Remedy{}
-	}
 }

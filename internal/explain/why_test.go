@@ -20,6 +20,7 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
+	"heddle/internal/topology/simulate"
 )
 
 var admin = neutron.Caller{UserID: "u", ProjectID: "ops", Roles: []string{"admin", "member", "reader"}}
@@ -30,6 +31,8 @@ type cloud struct {
 	t     testing.TB
 	db    *records.DB
 	world *World
+	// agents answers in place of hosts' agents; nil: none is alive.
+	agents Ask
 }
 
 func newCloud(t testing.TB) *cloud {
@@ -119,8 +122,7 @@ func (c *cloud) ask(q *operator.WhyRequest) (*operator.WhyAnswer, error) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	a, _, err := c.world.Why(snap, q)
-	return a, err
+	return c.world.Why(c.t.Context(), snap, q, c.agents)
 }
 
 // do carries out a remedy: heddle sg rule add GROUP FLAGS.
@@ -208,6 +210,52 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestWhyReply: the answer passes by what the first packet leaves at the other end. Within a
+// connection that should be there, it passes by what the agent there knows.
+func TestWhyReply(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	web, _ := c.twoTiers()
+	c.do(c.why("web", "lone", 22, operator.Denied).Remedies[0])
+	known := map[string]*simulate.Memory{"id-h1": simulate.NewMemory()}
+	c.agents = func(_ context.Context, p *Probe) (*flow.TraceAnswer, error) {
+		live := known[p.HostID]
+		if live == nil {
+			return nil, nil
+		}
+		var state simulate.State = live
+		if p.State != nil {
+			state = simulate.Assume(live, p.State)
+		}
+		a := flow.Answer(simulate.NewSimulator(c.world.world).Run(simulate.Input{PortID: p.PortID, HostID: p.HostID, Frame: p.Frame, State: state, Explain: true}))
+		a.HostID, a.LiveState = p.HostID, true
+		return &a, nil
+	}
+	a := c.why("web", "lone", 22, operator.Allowed)
+	if a.Back == nil || !a.Back.Allowed || !a.Back.Trace.LiveState || !a.There.Trace.LiveState {
+		t.Errorf("a new connection: %+v", a.Back)
+	}
+	reply := &operator.WhyRequest{From: "web", To: "lone", Port: 22, SourcePort: 40122, Reply: true}
+	a, err := c.ask(reply)
+	if err != nil || a.Verdict != operator.OneWay || a.Back.Trace.Code != flow.CodeNoRule || a.Back.Trace.Device != web.ID || len(a.Remedies) > 0 {
+		t.Fatalf("no such connection: %+v, %v", a, err)
+	}
+	state := a.There.Trace.State
+	if len(state.Connections) == 0 || state.Connections[0].DstPort != 40122 {
+		t.Errorf("the first packet leaves %+v", state)
+	}
+	for _, k := range state.Connections {
+		known["id-h1"].Commit(&flow.Decision{NewConns: []flow.ConnKey{k}})
+	}
+	if a, err = c.ask(reply); err != nil || a.Verdict != operator.Allowed {
+		t.Fatalf("with the connection: %+v, %v", a, err)
+	}
+	step := slices.IndexFunc(a.Back.Trace.Walk, func(s flow.Step) bool { return s.Connection != nil })
+	if step < 0 || !a.Back.Trace.Walk[step].Connection.Known || a.Back.Trace.Walk[step].Connection.Key.DstPort != 40122 {
+		t.Errorf("the step about the connection: %+v", a.Back.Trace.Walk)
+	}
+}
+
 // TestWhyOutside: what leaves and enters by a LAN, by floating addresses too.
 func TestWhyOutside(t *testing.T) {
 	t.Parallel()
@@ -258,6 +306,7 @@ func TestWhyRefuses(t *testing.T) {
 		{operator.WhyRequest{From: "web", To: "twin"}, Ambiguous, "to", "2 ports have the name"},
 		{operator.WhyRequest{From: "web", To: "db", Protocol: "tcp"}, Invalid, "port", "tcp needs a port"},
 		{operator.WhyRequest{From: "web", To: "db", Protocol: "icmp", Port: 1}, Invalid, "port", "icmp has no ports"},
+		{operator.WhyRequest{From: "web", To: "db", SourcePort: 1}, Invalid, "sourcePort", "icmp has no ports"},
 		{operator.WhyRequest{From: "web", To: "db", Protocol: "foo"}, Invalid, "protocol", "no protocol"},
 		{operator.WhyRequest{From: "192.0.2.1", To: "192.0.2.2"}, Unfit, "to", "at least one end"},
 		{operator.WhyRequest{From: "web", To: "2001:db8::1"}, Unfit, "to", "no addresses of one version"},

@@ -18,7 +18,8 @@ import (
 type World struct {
 	mu     sync.Mutex
 	world  *simulate.World
-	roster *roster // of the last question about reachability
+	roster *roster       // of the last question about reachability
+	at     *records.Snap // that the world was brought to last
 
 	bundles   applied[schema.Bundle]
 	hosts     applied[topology.Host]
@@ -74,6 +75,10 @@ func (w *World) Trace(snap *records.Snap, in simulate.Input) flow.TraceAnswer {
 
 // apply brings the world to a snapshot.
 func (w *World) apply(snap *records.Snap) {
+	if w.at == snap {
+		return
+	}
+	w.at = snap
 	w.bundles.sync(schema.Bundles.All(snap), schema.Bundles.ID, w.applyBundle)
 	moved := map[string]bool{}
 	w.hosts.sync(schema.Hosts.All(snap), schema.Hosts.ID, func(old, now *topology.Host) { moved[one(old, now).ID] = true })

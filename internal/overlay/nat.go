@@ -39,6 +39,21 @@ func (s liveState) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer
 	return b, answer
 }
 
+// ConnIdle implements simulate.Witness.
+func (s liveState) ConnIdle(key flow.ConnKey) (idle time.Duration, known bool) {
+	return s.e.conns.Idle(key, s.e.net.usesRead)
+}
+
+// NATIdle implements simulate.Witness.
+func (s liveState) NATIdle(key flow.NATKey) (idle time.Duration, known bool) {
+	return s.e.nats.Idle(key, s.e.net.usesRead)
+}
+
+// NATHost implements simulate.Witness.
+func (s liveState) NATHost(device string, address netip.Addr, port uint16) string {
+	return s.e.ports.Owner(device, address, port)
+}
+
 // portsArrived has packets simulated again that wait for ports of an address.
 func (e *engine) portsArrived(device string, address netip.Addr) {
 	e.waiting.wake(func(w flow.Wait) bool { return w.Device == device && w.NATAddr.IsValid() })

@@ -12,6 +12,7 @@ import (
 
 	"heddle/internal/control/translate"
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
 )
@@ -224,7 +225,7 @@ func TestNATExhausted(t *testing.T) {
 		body := tcpSyn(5000, 80)
 		frame := packet.Ethernet{Dst: r.inside.Port.MACAddress, Src: m.port.MACAddress, Type: packet.TypeIPv4}.Append(nil)
 		frame = packet.IPv4{TTL: 64, Proto: packet.ProtoTCP, Src: m.v4, Dst: outside.v4}.Append(frame, len(body))
-		answer := (&traces{engine: e, sim: simulate.NewSimulator(e.net.world)}).answer(&topology.TraceRequest{PortID: m.port.ID, Frame: append(frame, body...)})
+		answer := (&traces{engine: e, sim: simulate.NewSimulator(e.net.world)}).answer(&flow.TraceRequest{PortID: m.port.ID, Frame: append(frame, body...)})
 		if answer.Reason != reason {
 			t.Errorf("the reason is %q, want %q", answer.Reason, reason)
 		}

@@ -192,7 +192,7 @@ func (p *playHosts) barrier() error {
 	var put, remove []store.Op
 	var answers []string
 	for _, h := range p.l.hosts {
-		r := &topology.TraceRequest{ID: uuid.NewString(), HostID: h.id, PortID: uuid.NewString()}
+		r := &flow.TraceRequest{ID: uuid.NewString(), HostID: h.id, PortID: uuid.NewString()}
 		value, err := json.Marshal(r)
 		if err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"heddle/internal/overlay/workload"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
-	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/simulate"
 )
@@ -27,9 +26,9 @@ type traces struct {
 
 // changed answers a request while it exists. The simulation leaves nothing behind.
 func (t *traces) changed(c *snapshot.Changed) {
-	r, ok := c.New.(*topology.TraceRequest)
+	r, ok := c.New.(*flow.TraceRequest)
 	if !ok {
-		if old, ok := c.Old.(*topology.TraceRequest); ok {
+		if old, ok := c.Old.(*flow.TraceRequest); ok {
 			t.withdraw(old)
 		}
 		return
@@ -47,13 +46,13 @@ func (t *traces) changed(c *snapshot.Changed) {
 	}
 }
 
-func (t *traces) publish(r *topology.TraceRequest, answer flow.TraceAnswer) {
+func (t *traces) publish(r *flow.TraceRequest, answer flow.TraceAnswer) {
 	answer.ID, answer.HostID, answer.LiveState = r.ID, t.host, true
 	t.reports.set(schema.TraceAnswers.KeyOf(&answer), &answer)
 }
 
 // submit passes a request on to the workloads, whose answer counts while the request exists.
-func (t *traces) submit(r *topology.TraceRequest) {
+func (t *traces) submit(r *flow.TraceRequest) {
 	t.mu.Lock()
 	t.pending[r.ID] = true
 	t.mu.Unlock()
@@ -67,17 +66,21 @@ func (t *traces) submit(r *topology.TraceRequest) {
 }
 
 // withdraw takes back the answer to a request that is gone.
-func (t *traces) withdraw(r *topology.TraceRequest) {
+func (t *traces) withdraw(r *flow.TraceRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.pending, r.ID)
 	t.reports.Delete(schema.TraceAnswers.KeyOf(&flow.TraceAnswer{ID: r.ID, HostID: r.HostID}))
 }
 
-func (t *traces) answer(r *topology.TraceRequest) flow.TraceAnswer {
+func (t *traces) answer(r *flow.TraceRequest) flow.TraceAnswer {
 	t.net.mu.RLock()
 	defer t.net.mu.RUnlock()
-	answer := flow.Answer(t.sim.Run(simulate.Input{PortID: r.PortID, HostID: t.engine.host, Frame: r.Frame, State: liveState{t.engine, true}, Explain: true}))
+	var state simulate.State = liveState{t.engine, true}
+	if r.State != nil {
+		state = simulate.Assume(state, r.State)
+	}
+	answer := flow.Answer(t.sim.Run(simulate.Input{PortID: r.PortID, HostID: t.engine.host, Frame: r.Frame, State: state, Explain: true}))
 	if t.net.portByID[r.PortID] == nil {
 		answer.Error = fmt.Sprintf("port %s is not attached on this host: its interface is not there; the walk is what would happen if it were", r.PortID)
 	}

@@ -315,7 +315,7 @@ func TestTrace(t *testing.T) {
 		frame := packet.Ethernet{Dst: to.port.MACAddress, Src: from.port.MACAddress, Type: packet.TypeIPv4}.Append(nil)
 		frame = packet.IPv4{TTL: 64, Proto: packet.ProtoTCP, Src: from.v4, Dst: to.v4}.Append(frame, 20)
 		frame = packet.TCP{SrcPort: sport, DstPort: dport, Flags: packet.TCPAck}.Append(frame, from.v4, to.v4, nil)
-		request := &topology.TraceRequest{ID: uuid.NewString(), HostID: h.id, PortID: from.port.ID, Frame: frame}
+		request := &flow.TraceRequest{ID: uuid.NewString(), HostID: h.id, PortID: from.port.ID, Frame: frame}
 		value, err := json.Marshal(request)
 		if err != nil {
 			t.Fatal(err)

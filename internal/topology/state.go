@@ -152,20 +152,3 @@ type LearnedNeighbour struct {
 	IP        netip.Addr `json:"ip"`
 	MAC       packet.MAC `json:"mac"`
 }
-
-// TraceRequest asks a host's agent to simulate a frame on a port with its live state, to report on
-// the host, to probe from a temporary workload, or for a support bundle; short-lived.
-type TraceRequest struct {
-	ID     string `json:"id"`
-	HostID string `json:"hostId"`
-	PortID string `json:"portId"`
-	Frame  []byte `json:"frame"`
-	Report bool   `json:"report,omitempty"` // in place of a walk; agents of earlier versions do not know it
-	// Traffic has the report list all tunnels and networks; agents of earlier versions leave these
-	// out.
-	Traffic bool `json:"traffic,omitempty"`
-	// Workload is the work asked for in place of a walk; agents of earlier versions do not know it.
-	Workload *WorkloadRequest `json:"workload,omitempty"`
-	// Support asks for a bundle in place of a walk; agents of earlier versions do not know it.
-	Support *SupportRequest `json:"support,omitempty"`
-}

@@ -270,7 +270,7 @@ func TestAgentAnswers(t *testing.T) {
 	changes, _ := w.db.Store().Watch(t.Context(), rev, schema.TraceRequestsPrefix+host+"/")
 	answered := make(chan error, 1)
 	go func() {
-		var r topology.TraceRequest
+		var r flow.TraceRequest
 		c := <-changes
 		if err := json.Unmarshal(c.Events[0].Value, &r); err != nil {
 			answered <- err

@@ -18,7 +18,6 @@ import (
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
-	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 )
 
@@ -290,7 +289,7 @@ func (c *console) askHosts(ctx context.Context, hosts []hostStatus) {
 
 func (c *console) askHost(ctx context.Context, h *hostStatus) {
 	asked := time.Now()
-	answer, err := c.ask(ctx, topology.TraceRequest{HostID: h.ID, Report: true}, c.TraceWait)
+	answer, err := c.ask(ctx, flow.TraceRequest{HostID: h.ID, Report: true}, c.TraceWait)
 	if err != nil || answer == nil || answer.Report == nil {
 		c.Log.Warn("no report of a host", "host", h.Name, "err", err)
 		if errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrUnavailable) {

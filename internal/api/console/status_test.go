@@ -58,7 +58,7 @@ func (w *world) answerReports(t *testing.T, report *flow.HostReport) {
 		defer close(done)
 		for change := range changes {
 			for _, e := range change.Events {
-				var r topology.TraceRequest
+				var r flow.TraceRequest
 				if e.Deleted || json.Unmarshal(e.Value, &r) != nil || !r.Report {
 					continue
 				}

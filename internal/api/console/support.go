@@ -43,7 +43,7 @@ func (c *console) support(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.ask(r.Context(), topology.TraceRequest{HostID: host.ID, Support: &topology.SupportRequest{
+	answer, err := c.ask(r.Context(), flow.TraceRequest{HostID: host.ID, Support: &topology.SupportRequest{
 		Bundle: req.Bundle, Hours: req.Hours, Anonymise: req.Anonymise, Offset: req.Offset, Key: key.Public(),
 	}}, c.TraceWait)
 	switch {

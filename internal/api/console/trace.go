@@ -13,7 +13,6 @@ import (
 	"heddle/internal/explain"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
-	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/simulate"
 )
@@ -102,19 +101,20 @@ func localnetEntry(snap *records.Snap, network, host string) (entry, error) {
 // answer has the host at the entry answer with its live state, or simulates here when no agent of
 // it does.
 func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, frame []byte) (*flow.TraceAnswer, error) {
-	if live, err := c.askLive(ctx, snap, at, frame); err != nil || live != nil {
+	if live, err := c.askLive(ctx, snap, at, frame, nil); err != nil || live != nil {
 		return live, err
 	}
 	answer := c.world.Trace(snap, simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
 	return &answer, nil
 }
 
-// askLive has the agent of the host at the entry say what becomes of a frame; nil if none does.
-func (c *console) askLive(ctx context.Context, snap *records.Snap, at entry, frame []byte) (*flow.TraceAnswer, error) {
+// askLive has the agent of the host at the entry say what becomes of a frame; nil if none does. The
+// state counts as if packets had left it there.
+func (c *console) askLive(ctx context.Context, snap *records.Snap, at entry, frame []byte, state *flow.State) (*flow.TraceAnswer, error) {
 	if _, alive := schema.HostStates.Peek(snap, at.host); !alive {
 		return nil, nil
 	}
-	answer, err := c.ask(ctx, topology.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame}, c.TraceWait)
+	answer, err := c.ask(ctx, flow.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame, State: state}, c.TraceWait)
 	if err == nil && answer == nil {
 		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, at.host), "id", at.host, "port", at.port, "waited", c.TraceWait)
 	}
@@ -123,7 +123,7 @@ func (c *console) askLive(ctx context.Context, snap *records.Snap, at entry, fra
 
 // ask leaves a request to an agent in the store, under a lease, and waits for the answer; nil when
 // none came in time. The request lacks its ID.
-func (c *console) ask(ctx context.Context, request topology.TraceRequest, timeout time.Duration) (*flow.TraceAnswer, error) {
+func (c *console) ask(ctx context.Context, request flow.TraceRequest, timeout time.Duration) (*flow.TraceAnswer, error) {
 	st := c.DB.Store()
 	lease, err := st.Grant(ctx, timeout+5*time.Second)
 	if err != nil {

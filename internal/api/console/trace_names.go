@@ -40,6 +40,9 @@ func idsIn(a *flow.TraceAnswer) []string {
 	texts := []string{a.Device, a.Reason}
 	for _, s := range a.Walk {
 		texts = append(texts, s.Device, s.Chain, s.Rule, s.Text)
+		if s.Translation != nil {
+			texts = append(texts, s.Translation.Host)
+		}
 	}
 	for _, o := range slices.Concat(a.Outputs, a.Copies) {
 		texts = append(texts, o.PortID, o.HostID)

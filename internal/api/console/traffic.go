@@ -7,7 +7,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/operator"
 	"heddle/internal/store/schema"
-	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 // traffic answers with the traffic of the host that the query names, by its name or id.
@@ -23,7 +23,7 @@ func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
 	if state, alive := schema.HostStates.Peek(snap, h.ID); !alive || !slices.Contains(state.Roles, "overlay") {
 		return api.Errorf(http.StatusConflict, "host %s has no overlay agent that is alive, which alone knows its traffic: start it there", h.Name)
 	}
-	answer, err := c.ask(r.Context(), topology.TraceRequest{HostID: h.ID, Report: true, Traffic: true}, c.TraceWait)
+	answer, err := c.ask(r.Context(), flow.TraceRequest{HostID: h.ID, Report: true, Traffic: true}, c.TraceWait)
 	if err != nil {
 		return err
 	}

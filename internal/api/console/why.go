@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 
 	"heddle/internal/api"
@@ -26,18 +27,11 @@ func (c *console) why(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a, probe, err := c.world.Why(snap, &req)
+	a, err := c.world.Why(r.Context(), snap, &req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
+		return c.askLive(ctx, snap, entry{p.PortID, p.HostID}, p.Frame, p.State)
+	})
 	if err != nil {
 		return faultError(err)
-	}
-	if probe != nil {
-		live, err := c.askLive(r.Context(), snap, entry{probe.PortID, probe.HostID}, probe.Frame)
-		if err != nil {
-			return err
-		}
-		if live != nil && live.Error == "" {
-			explain.Settle(a, live)
-		}
 	}
 	a.Names = whyNames(snap, a)
 	api.WriteJSON(w, http.StatusOK, a)

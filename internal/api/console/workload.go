@@ -9,6 +9,7 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 // workloadRequest is the body of POST /v1/workloads: what a temporary workload on a port's host
@@ -48,7 +49,7 @@ func (c *console) workload(w http.ResponseWriter, r *http.Request) error {
 	if !alive {
 		return api.Errorf(http.StatusConflict, "host %s is down", host.Name)
 	}
-	answer, err := c.ask(r.Context(), topology.TraceRequest{HostID: host.ID, Workload: work}, c.WorkloadWait)
+	answer, err := c.ask(r.Context(), flow.TraceRequest{HostID: host.ID, Workload: work}, c.WorkloadWait)
 	switch {
 	case err != nil:
 		return err

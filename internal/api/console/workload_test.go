@@ -47,16 +47,16 @@ func (w *world) addWorkloads(t *testing.T) {
 }
 
 // playAgent answers the next request to the host, and returns it.
-func (w *world) playAgent(t *testing.T, answer flow.TraceAnswer) <-chan topology.TraceRequest {
+func (w *world) playAgent(t *testing.T, answer flow.TraceAnswer) <-chan flow.TraceRequest {
 	t.Helper()
 	rev, err := w.db.Store().Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	changes, _ := w.db.Store().Watch(t.Context(), rev, schema.TraceRequestsPrefix+host+"/")
-	asked := make(chan topology.TraceRequest, 1)
+	asked := make(chan flow.TraceRequest, 1)
 	go func() {
-		var r topology.TraceRequest
+		var r flow.TraceRequest
 		c := <-changes
 		if err := json.Unmarshal(c.Events[0].Value, &r); err != nil {
 			t.Error(err)

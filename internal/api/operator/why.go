@@ -12,6 +12,11 @@ type WhyRequest struct {
 	To       string `json:"to"`                 // likewise
 	Protocol string `json:"protocol,omitempty"` // name or number; "": tcp for a port, else icmp
 	Port     uint16 `json:"port,omitempty"`     // destination port
+	// SourcePort is that of the connection; 0: one that clients have.
+	SourcePort uint16 `json:"sourcePort,omitempty"`
+	// Reply asks for the answer within a connection that is there: by what hosts know, in place of
+	// what the first packet would leave.
+	Reply bool `json:"reply,omitempty"`
 }
 
 // Verdicts of questions.
@@ -29,7 +34,7 @@ type WhyAnswer struct {
 	To       WhyEnd   `json:"to"`
 	Service  string   `json:"service"` // in words, such as "tcp 443"
 	There    WhyLeg   `json:"there"`
-	Back     *WhyLeg  `json:"back,omitempty"` // null: nothing arrived that could be answered
+	Back     *WhyLeg  `json:"back,omitempty"` // null: nothing is known to arrive that could be answered
 	Remedies []Remedy `json:"remedies"`       // after all of which it would pass
 	// Names has what the ids in the answer stand for.
 	Names map[string]flow.TraceName `json:"names"`

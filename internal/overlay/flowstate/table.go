@@ -124,6 +124,17 @@ func (t *table[K, R]) get(key K, now time.Duration) (r R, ok bool) {
 	return c.record, true
 }
 
+// Idle returns the time since the last use of the record found by key; not known if there is none.
+func (t *table[K, R]) Idle(key K, now time.Duration) (idle time.Duration, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.entries.get(key)
+	if c == nil || now >= t.expires(c) {
+		return 0, false
+	}
+	return max(0, now-c.last), true
+}
+
 // Add remembers records decided here for a packet of port, to be sent to other hosts as long as
 // they are used; the caller sends them the first time. It returns the new ones: flows decided
 // without them must be decided again. A record replaces others with one of its keys.

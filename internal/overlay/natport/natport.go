@@ -316,20 +316,24 @@ func (l *Leases) Held() (n int) {
 // Holder returns the id of another host that holds the block of a translated port, or "". A
 // connection that has moved here keeps its port: the holder must not give it to another.
 func (l *Leases) Holder(device string, addr netip.Addr, port uint16) string {
+	if host := l.Owner(device, addr, port); host != l.opts.HostID {
+		return host
+	}
+	return ""
+}
+
+// Owner returns the id of the host that holds the block of a translated port, or "".
+func (l *Leases) Owner(device string, addr netip.Addr, port uint16) string {
 	a, number := address{device, addr}, port/flowstate.BlockSize
 	l.mu.Lock()
 	p := l.pools[a]
 	isHeld := p != nil && p.find(number) >= 0
 	l.mu.Unlock()
 	if isHeld {
-		return ""
+		return l.opts.HostID
 	}
-	first := owner(l.opts.Replica.Snapshot(), a, number)
-	if first == nil {
-		return ""
-	}
-	if host := first.Record.(*topology.NATBlock).HostID; host != l.opts.HostID {
-		return host
+	if first := owner(l.opts.Replica.Snapshot(), a, number); first != nil {
+		return first.Record.(*topology.NATBlock).HostID
 	}
 	return ""
 }

@@ -431,7 +431,7 @@ func NATAddress(deviceID string, address netip.Addr) string { return deviceID + 
 
 // TraceRequests are "<host>/<request>", under the client's lease.
 var TraceRequests = records.NewDerivedTable("trace-request", TraceRequestsPrefix+"*/",
-	func(r *topology.TraceRequest) string { return r.HostID + "/" + r.ID })
+	func(r *flow.TraceRequest) string { return r.HostID + "/" + r.ID })
 
 // AliveHosts returns how many hosts have an agent that reports, including that of a XenAPI pool.
 func AliveHosts(r records.Reader) int {

@@ -197,7 +197,7 @@ func TestStateKeys(t *testing.T) {
 		"/heddle/state/h/macs/n/5/02:00:00:00:00:01": schema.LearnedMACs.KeyOf(&topology.LearnedMAC{HostID: "h", NetworkID: "n", VLAN: 5, MAC: mac}),
 		"/heddle/state/h/neighbours/n/2001:db8::1":   schema.LearnedNeighbours.KeyOf(&topology.LearnedNeighbour{HostID: "h", NetworkID: "n", IP: netip.MustParseAddr("2001:db8::1")}),
 		"/heddle/state/h/traces/t":                   schema.TraceAnswers.KeyOf(&flow.TraceAnswer{HostID: "h", ID: "t"}),
-		"/heddle/trace/requests/h/t":                 schema.TraceRequests.KeyOf(&topology.TraceRequest{HostID: "h", ID: "t"}),
+		"/heddle/trace/requests/h/t":                 schema.TraceRequests.KeyOf(&flow.TraceRequest{HostID: "h", ID: "t"}),
 		"/heddle/topology/port/p":                    schema.Bundles.KeyOf(&schema.Bundle{Owner: topology.Owner{Kind: "port", ID: "p"}}),
 	} {
 		if got != want {

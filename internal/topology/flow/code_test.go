@@ -34,8 +34,13 @@ func TestCodes(t *testing.T) {
 			t.Errorf("docs/codes.md has no row for `%s`", name)
 		}
 	}
-	if n := strings.Count(string(docs), "\n| `"); n != len(names) {
-		t.Errorf("docs/codes.md has %d rows, and there are %d codes", n, len(names))
+	for _, k := range StepKinds() {
+		if !strings.Contains(string(docs), fmt.Sprintf("\n| `%s` | ", k)) {
+			t.Errorf("docs/codes.md has no row for steps of the kind `%s`", k)
+		}
+	}
+	if n, all := strings.Count(string(docs), "\n| `"), len(names)+len(StepKinds()); n != all {
+		t.Errorf("docs/codes.md has %d rows, and there are %d codes and kinds", n, all)
 	}
 	later := Dropped{Code: CodeNoRule}
 	if err := json.Unmarshal([]byte(`{"code": "of-a-later-version", "reason": "why"}`), &later); err != nil || later.Code != 0 || later.Reason != "why" {

@@ -67,18 +67,23 @@ type Emission struct {
 // Rewrite holds the headers with which a packet leaves, after routing and NAT. Fields that were not
 // changed have the packet's own values.
 type Rewrite struct {
-	SrcMAC, DstMAC   packet.MAC
-	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16 // of an ICMP echo both are the id; without ports 0
-	Hops             uint8  // routers passed: TTL or hop limit is lower by so much
+	SrcMAC  packet.MAC `json:"srcMac"`
+	DstMAC  packet.MAC `json:"dstMac"`
+	Src     netip.Addr `json:"src"`
+	Dst     netip.Addr `json:"dst"`
+	SrcPort uint16     `json:"srcPort"` // of an ICMP echo both are the id; without ports 0
+	DstPort uint16     `json:"dstPort"`
+	Hops    uint8      `json:"hops"` // routers passed: TTL or hop limit is lower by so much
 	// Quote has the addresses and ports that an ICMP error's quoted packet gets, nil to leave it.
-	Quote *Quote
+	Quote *Quote `json:"quote,omitempty"`
 }
 
 // Quote is the rewritten part of the packet that an ICMP error quotes.
 type Quote struct {
-	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16
+	Src     netip.Addr `json:"src"`
+	Dst     netip.Addr `json:"dst"`
+	SrcPort uint16     `json:"srcPort"`
+	DstPort uint16     `json:"dstPort"`
 }
 
 // NATKind is the rule and direction of a translation (midonet-simulation §6).
@@ -99,20 +104,22 @@ const (
 // NATKey identifies a translation by the packet's headers before it, on one device. Of ICMP echo
 // both ports are the id; for an ICMP error they are those of the quoted packet's replies.
 type NATKey struct {
-	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16
-	Kind             NATKind
-	Proto            uint8
-	Device           string // id of the router, or of the load balancer
+	Src     netip.Addr `json:"src"`
+	Dst     netip.Addr `json:"dst"`
+	SrcPort uint16     `json:"srcPort"`
+	DstPort uint16     `json:"dstPort"`
+	Kind    NATKind    `json:"kind"`
+	Proto   uint8      `json:"proto"`
+	Device  string     `json:"device"` // id of the router, or of the load balancer
 }
 
 // NATBinding is the translated address and port: of the source for ForwardSNAT and ReverseDNAT, of
 // the destination for the others.
 type NATBinding struct {
-	Addr netip.Addr
-	Port uint16
+	Addr netip.Addr `json:"addr"`
+	Port uint16     `json:"port"`
 	// Life is that of a ForwardSticky after its last use, seconds; 0 of other kinds.
-	Life uint16
+	Life uint16 `json:"life,omitempty"`
 }
 
 // NATEntry is one translation.
@@ -265,11 +272,13 @@ type Wait struct {
 // ConnKey names one direction of a tracked connection within a device (midonet-simulation §5). Both
 // ports are the id of an ICMP echo, and 0 for protocols without ports.
 type ConnKey struct {
-	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16
-	Proto            uint8
-	Ingress          bool   // the forward direction, for ICMP-error look-ups alone
-	Device           string // id of the network (or router) that scopes the key
+	Src     netip.Addr `json:"src"`
+	Dst     netip.Addr `json:"dst"`
+	SrcPort uint16     `json:"srcPort"`
+	DstPort uint16     `json:"dstPort"`
+	Proto   uint8      `json:"proto"`
+	Ingress bool       `json:"ingress,omitempty"` // the forward direction, for ICMP-error look-ups alone
+	Device  string     `json:"device"`            // id of the network (or router) that scopes the key
 }
 
 // Learned is a source address seen behind a port (midonet-simulation §7.2).
@@ -308,15 +317,6 @@ type FragKey struct {
 	Proto    uint8 // as every fragment names it: of IPv6 the one in the fragment header
 	ID       uint32
 	Device   string // id of the network that the datagram entered
-}
-
-// Step is one line of a trace: what happened, and the chain and rule if one decided.
-type Step struct {
-	Device string `json:"device"`
-	Chain  string `json:"chain,omitempty"`
-	Rule   string `json:"rule,omitempty"`
-	Code   Code   `json:"code,omitzero"` // of a drop
-	Text   string `json:"text"`
 }
 
 // Decision is the result of one simulation. The simulator reuses it for the next packet.

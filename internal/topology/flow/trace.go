@@ -1,6 +1,27 @@
 package flow
 
-// TraceAnswer is the answer to a topology.TraceRequest, as `heddle trace` prints it.
+import "heddle/internal/topology"
+
+// TraceRequest asks a host's agent to simulate a frame on a port with its live state, to report on
+// the host, to probe from a temporary workload, or for a support bundle; short-lived.
+type TraceRequest struct {
+	ID     string `json:"id"`
+	HostID string `json:"hostId"`
+	PortID string `json:"portId"`
+	Frame  []byte `json:"frame"`
+	// State counts as if packets had left it on this host.
+	State  *State `json:"state,omitempty"`
+	Report bool   `json:"report,omitempty"` // in place of a walk; agents of earlier versions do not know it
+	// Traffic has the report list all tunnels and networks; agents of earlier versions leave these
+	// out.
+	Traffic bool `json:"traffic,omitempty"`
+	// Workload is the work asked for in place of a walk; agents of earlier versions do not know it.
+	Workload *topology.WorkloadRequest `json:"workload,omitempty"`
+	// Support asks for a bundle in place of a walk; agents of earlier versions do not know it.
+	Support *topology.SupportRequest `json:"support,omitempty"`
+}
+
+// TraceAnswer is the answer to a [TraceRequest], as `heddle trace` prints it.
 type TraceAnswer struct {
 	ID     string `json:"id"`     // of the request
 	HostID string `json:"hostId"` // who answered; "" = a server
@@ -14,6 +35,10 @@ type TraceAnswer struct {
 	Copies    []TraceOutput `json:"copies,omitempty"`  // ports that get copies for mirrors
 	Replies   []TraceReply  `json:"replies,omitempty"` // what the virtual network itself sends
 	Walk      []Step        `json:"walk"`
+	// Rewrite has the headers with which the packet leaves; null: those with which it came.
+	Rewrite *Rewrite `json:"rewrite,omitempty"`
+	// State holds what the packet would leave behind; nil from agents of earlier versions.
+	State *State `json:"state,omitempty"`
 	// Names has what the ids in the answer stand for, as far as the server knows.
 	Names map[string]TraceName `json:"names,omitempty"`
 	Error string               `json:"error,omitempty"` // the request could not be answered, in words
@@ -54,6 +79,15 @@ func Answer(d *Decision) TraceAnswer {
 	}
 	for _, e := range d.Emit {
 		a.Replies = append(a.Replies, TraceReply{PortID: e.PortID, Frame: append([]byte(nil), e.Frame...)})
+	}
+	a.State = &State{Connections: append([]ConnKey{}, d.NewConns...), Translations: append([]NATEntry{}, d.NewNATs...)}
+	if d.Rewrite != nil {
+		r := *d.Rewrite
+		if r.Quote != nil {
+			q := *r.Quote
+			r.Quote = &q
+		}
+		a.Rewrite = &r
 	}
 	return a
 }

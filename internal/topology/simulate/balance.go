@@ -257,6 +257,7 @@ func (s *Simulator) open(b *balancer, v *vip, m *member, k flow.NATKey, why stri
 // toMember gives the packet the address of a member.
 func (s *Simulator) toMember(b *balancer, v *vip, m *member, k flow.NATKey, why string) balanced {
 	f, port := s.filters.now, m.def.ProtocolPort
+	before := s.dec.headers(f)
 	s.rest(v, m, false)
 	if f.DstIP = m.def.Address; f.HasTp {
 		f.TpDst = port
@@ -265,8 +266,12 @@ func (s *Simulator) toMember(b *balancer, v *vip, m *member, k flow.NATKey, why 
 	}
 	s.filters.dstRewritten = true
 	if s.dec.explain {
-		s.dec.say(b.id, fmt.Sprintf("load balancer: VIP %s at %v:%d: pool %s: member %s at %v:%d: %s",
+		s.dec.say(b.id, flow.StepBalance, fmt.Sprintf("load balancer: VIP %s at %v:%d: pool %s: member %s at %v:%d: %s",
 			v.id, k.Dst, k.DstPort, v.pool.id, m.id, m.def.Address, m.def.ProtocolPort, why))
+		s.dec.changed(before, f)
+		to := flow.NATBinding{Addr: m.def.Address, Port: port}
+		opened := slices.ContainsFunc(s.dec.NewNATs, func(e flow.NATEntry) bool { return e.NATKey == k })
+		s.dec.last().Translation = s.nat.describe(k, to, opened)
 	}
 	return rewritten
 }
@@ -313,6 +318,7 @@ func (s *Simulator) unbalance(r *router) balanced {
 	if m == nil {
 		return s.stop(b, v.id, flow.CodeLBNoMember, fmt.Sprintf("lb: a reply of %v:%d, which pool %s of VIP %s has no more or has down", k.Src, k.SrcPort, v.pool.id, v.id))
 	}
+	before := s.dec.headers(f)
 	s.rest(v, m, true)
 	if f.SrcIP = at.Addr; f.HasTp {
 		f.TpSrc = at.Port
@@ -320,7 +326,9 @@ func (s *Simulator) unbalance(r *router) balanced {
 		s.tracker.recall.src, s.tracker.recall.tpSrc = at.Port, at.Port
 	}
 	if s.dec.explain {
-		s.dec.say(b.id, fmt.Sprintf("load balancer: reply of member %s, by VIP %s at %v:%d", m.id, v.id, at.Addr, at.Port))
+		s.dec.say(b.id, flow.StepBalance, fmt.Sprintf("load balancer: reply of member %s, by VIP %s at %v:%d", m.id, v.id, at.Addr, at.Port))
+		s.dec.changed(before, f)
+		s.dec.last().Translation = s.nat.describe(k, at, false)
 	}
 	return rewritten
 }
@@ -329,7 +337,7 @@ func (s *Simulator) unbalance(r *router) balanced {
 func (s *Simulator) balanceError(b *balancer, kind flow.NATKind) balanced {
 	if s.nat.relatedTo(&s.filters, kind, b.id) {
 		if s.dec.explain {
-			s.dec.say(b.id, "load balancer: an error about a packet of a balanced connection")
+			s.dec.say(b.id, flow.StepBalance, "load balancer: an error about a packet of a balanced connection")
 		}
 		return rewritten
 	}

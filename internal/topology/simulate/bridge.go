@@ -72,7 +72,7 @@ func (s *Simulator) learnAt(n *network, p *port) {
 	s.learn = flow.Learned{NetworkID: n.id, VLAN: s.tableOf(n), MAC: s.origin.Src, PortID: p.id}
 	s.dec.Learn = &s.learn
 	if s.dec.explain {
-		s.dec.say(n.id, "learn: "+s.origin.Src.String()+" is behind port "+p.id)
+		s.dec.say(n.id, flow.StepLearn, "learn: "+s.origin.Src.String()+" is behind port "+p.id)
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *Simulator) unicast(n *network) {
 		return
 	}
 	if s.dec.explain {
-		s.dec.say(n.id, "MAC "+f.Dst.String()+" is behind port "+to.id)
+		s.dec.say(n.id, flow.StepPath, "MAC "+f.Dst.String()+" is behind port "+to.id)
 	}
 	if n.lan != nil {
 		if to = s.across(n, to); to == nil {
@@ -111,7 +111,7 @@ func (s *Simulator) flood(n *network, why string) {
 	s.unkeyed = true // it rests on every port of the network, and on an address not being known
 	s.filters.outPort = nil
 	if s.dec.explain {
-		s.dec.say(n.id, "flood: "+why)
+		s.dec.say(n.id, flow.StepFlood, "flood: "+why)
 	}
 	if s.fromLAN(n) && !s.comesIn(n, false) {
 		return
@@ -123,7 +123,7 @@ func (s *Simulator) flood(n *network, why string) {
 	if n.lan != nil && n.lan.home == nil && !s.fromLAN(n) {
 		cutOff = ", and " + n.lan.noCarrier()
 		if s.dec.explain {
-			s.dec.say(n.id, n.lan.noCarrier()+": nothing goes to the LAN")
+			s.dec.say(n.id, flow.StepPath, n.lan.noCarrier()+": nothing goes to the LAN")
 		}
 	}
 	copies, passed := 0, 0

@@ -13,8 +13,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// TestMain runs the tests of this package, which together must reach every code: of one that no
-// test reaches it is not known that it is right.
+// TestMain runs the tests of this package, which together must reach every code and every kind of
+// step: of one that no test reaches it is not known that it is right.
 func TestMain(m *testing.M) {
 	result := m.Run()
 	all := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" &&
@@ -26,11 +26,17 @@ func TestMain(m *testing.M) {
 				result = 1
 			}
 		}
+		for _, k := range flow.StepKinds() {
+			if _, ok := reached.Load(k); !ok {
+				fmt.Fprintf(os.Stderr, "no test has a step of the kind %s\n", k)
+				result = 1
+			}
+		}
 	}
 	os.Exit(result)
 }
 
-// reached has the codes of drops that tests have seen.
+// reached has the codes of drops and the kinds of steps that tests have seen.
 var reached sync.Map
 
 // watched is a simulator whose drops are noted.
@@ -44,6 +50,9 @@ func (w watched) Run(in Input) *flow.Decision {
 			panic("a drop without a code: " + end.Reason)
 		}
 		reached.Store(end.Code, true)
+	}
+	for _, step := range d.Walk {
+		reached.Store(step.Kind, true)
 	}
 	return d
 }

@@ -57,7 +57,16 @@ func (t *tracker) track() {
 		t.register = !d.Return && f.Frag != packet.FragLater
 	}
 	if t.dec.explain {
-		t.dec.say(t.device, trackText(&d.Decision))
+		t.sayTracked()
+	}
+}
+
+// sayTracked adds to the walk what was found out about the packet's connection.
+func (t *tracker) sayTracked() {
+	d := t.dec
+	d.say(t.device, flow.StepConnection, trackText(&d.Decision))
+	if d.Tracked {
+		d.last().Connection = &flow.Connection{Key: d.Lookup, Known: d.Return, Idle: connIdle(t.state, d.Lookup)}
 	}
 }
 
@@ -137,7 +146,7 @@ func (t *tracker) remembers() bool {
 	}
 	t.recall = r
 	if t.dec.explain {
-		t.dec.say(t.device, fmt.Sprintf("fragment: the first of datagram %d passed, its ports were %d and %d", f.FragID, ports[0], ports[1]))
+		t.dec.say(t.device, flow.StepConnection, fmt.Sprintf("fragment: the first of datagram %d passed, its ports were %d and %d", f.FragID, ports[0], ports[1]))
 	}
 	return true
 }
@@ -175,7 +184,8 @@ func (t *tracker) remember(now *packet.Frame, devices []string) {
 			if device != in.Device {
 				text += " (" + keyText(reply) + ")"
 			}
-			t.dec.say(device, text)
+			d.say(device, flow.StepConnection, text)
+			d.last().Connection = &flow.Connection{Key: reply, New: true}
 		}
 	}
 	d.NewConns = append(d.NewConns, in)

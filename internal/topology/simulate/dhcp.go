@@ -356,6 +356,6 @@ func (r *responder) send() {
 
 func (r *responder) explain(format string, args ...any) {
 	if r.dec.explain {
-		r.dec.say(r.net.ID, "DHCP: "+fmt.Sprintf(format, args...))
+		r.dec.say(r.net.ID, flow.StepAnswer, "DHCP: "+fmt.Sprintf(format, args...))
 	}
 }

@@ -146,7 +146,7 @@ func (r *responder6) respond() {
 		r.status(packet.Status6Success, "the addresses remain the port's")
 	}
 	if r.dec.explain {
-		r.dec.say(r.leases[0].net.ID, fmt.Sprintf("DHCPv6: answers the %s of %v with %s%s",
+		r.dec.say(r.leases[0].net.ID, flow.StepAnswer, fmt.Sprintf("DHCPv6: answers the %s of %v with %s%s",
 			packet.DHCPv6TypeName(r.request.Type), r.client, packet.DHCPv6TypeName(r.reply.Type), r.given()))
 	}
 	r.send()

@@ -103,7 +103,7 @@ func (s *Simulator) pushTag(g *port) {
 		w.scope = n.id
 	}
 	if s.dec.explain {
-		s.dec.say(g.id, fmt.Sprintf("the tag of VLAN %d is pushed", w.push))
+		s.dec.say(g.id, flow.StepVLAN, fmt.Sprintf("the tag of VLAN %d is pushed", w.push))
 	}
 }
 
@@ -116,7 +116,7 @@ func (s *Simulator) popTag(g *port) {
 		f.VLAN = packet.SecondVLAN(s.way.raw)
 	}
 	if s.dec.explain {
-		s.dec.say(g.id, fmt.Sprintf("the tag of VLAN %d is popped", g.def.VlanID))
+		s.dec.say(g.id, flow.StepVLAN, fmt.Sprintf("the tag of VLAN %d is popped", g.def.VlanID))
 	}
 }
 
@@ -166,7 +166,7 @@ func (s *Simulator) trunk(n *network) {
 // pass sends a frame to one port of a trunk.
 func (s *Simulator) pass(n *network, to *port, why string) {
 	if s.dec.explain {
-		s.dec.say(n.id, why)
+		s.dec.say(n.id, flow.StepPath, why)
 	}
 	s.head(to)
 	s.leave(n)

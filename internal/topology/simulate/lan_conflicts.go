@@ -31,7 +31,7 @@ func (s *Simulator) conflict(n *network, c flow.Conflict) {
 		if c.IP.IsValid() {
 			text += c.IP.String() + " at "
 		}
-		s.dec.say(n.id, text+c.MAC.String()+", which is announced again")
+		s.dec.say(n.id, flow.StepAnswer, text+c.MAC.String()+", which is announced again")
 	}
 }
 

@@ -34,7 +34,7 @@ func (n *translator) limit(t *translation) {
 	}
 	n.dec.Limits = append(n.dec.Limits, l)
 	if n.dec.explain {
-		n.dec.say(n.device, directed(l.Ingress, "of "+l.ID+": ", n.world.Limits(l.LimitsID)))
+		n.dec.say(n.device, flow.StepLimit, directed(l.Ingress, "of "+l.ID+": ", n.world.Limits(l.LimitsID)))
 	}
 }
 
@@ -44,9 +44,9 @@ func (s *Simulator) explainLimits(p *port, ingress bool) {
 		return
 	}
 	l := s.world.Limits(p.def.LimitsID)
-	s.dec.say(p.id, directed(ingress, "", l))
+	s.dec.say(p.id, flow.StepLimit, directed(ingress, "", l))
 	if !ingress && l != nil && l.DSCP != nil {
-		s.dec.say(p.id, (&topology.Limits{DSCP: l.DSCP}).String()+": the mark that IP packets from here get")
+		s.dec.say(p.id, flow.StepLimit, (&topology.Limits{DSCP: l.DSCP}).String()+": the mark that IP packets from here get")
 	}
 }
 

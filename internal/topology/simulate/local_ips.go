@@ -150,7 +150,7 @@ func (s *Simulator) localIP(n *network) (done bool) {
 // toLocalPort sends the packet to the port of an entry.
 func (s *Simulator) toLocalPort(n *network, x *localIP) {
 	if s.dec.explain {
-		s.dec.say(n.id, "local IP "+x.def.Address.String()+": port "+x.port.id+" of this host")
+		s.dec.say(n.id, flow.StepLocalIP, "local IP "+x.def.Address.String()+": port "+x.port.id+" of this host")
 	}
 	s.changeHeaders()
 	s.filters.now.Dst = x.def.MAC
@@ -218,6 +218,6 @@ func (s *Simulator) toLocalOwner(n *network) {
 	s.changeHeaders()
 	s.filters.now.Dst = owner
 	if s.dec.explain {
-		s.dec.say(n.id, "local IP "+f.DstIP.String()+": this host has no port for it: to "+owner.String())
+		s.dec.say(n.id, flow.StepLocalIP, "local IP "+f.DstIP.String()+": this host has no port for it: to "+owner.String())
 	}
 }

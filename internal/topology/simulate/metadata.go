@@ -48,7 +48,7 @@ func (s *Simulator) answerMetadata(p *port, frame []byte) (done bool) {
 		return true
 	}
 	if s.dec.explain {
-		s.dec.say(p.id, "metadata: the service is at "+flow.MetadataMAC.String())
+		s.dec.say(p.id, flow.StepMetadata, "metadata: the service is at "+flow.MetadataMAC.String())
 	}
 	s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: s.here.id}, Frame: frame})
 	return true
@@ -156,6 +156,6 @@ func (s *Simulator) reroute() *packet.Frame {
 func (s *Simulator) sendMetadata(port, to string) {
 	s.dec.Outputs = append(s.dec.Outputs, flow.Output{PortID: port, HostID: s.here.id})
 	if s.dec.explain {
-		s.dec.say(port, "out "+to+": "+Describe(s.filters.now))
+		s.dec.say(port, flow.StepOut, "out "+to+": "+Describe(s.filters.now))
 	}
 }

@@ -173,7 +173,7 @@ func (s *Simulator) copyTo(m *mirror) {
 	d.touch(m.to.id, nil)
 	f.outPort, f.dstRewritten = m.to, false
 	if d.explain {
-		d.say(m.to.id, "copied by mirror "+m.id)
+		d.say(m.to.id, flow.StepCopy, "copied by mirror "+m.id)
 	}
 	s.sendCopy(m)
 	s.way, f.inPort, f.outPort, f.dstRewritten, d.copying = before.way, before.inPort, before.outPort, before.rewritten, before.copying

@@ -50,7 +50,8 @@ type translator struct {
 	// unsure is set when the result rests on more than flow keys and translations in use: on one
 	// that is missing, for example.
 	unsure bool
-	reads  *Reads // what the caller wants to know of it
+	reads  *Reads            // what the caller wants to know of it
+	used   *flow.Translation // by the rule at hand, if the walk is wanted
 }
 
 // apply returns goOn if the rule finds nothing to do, else its action; ended if the packet cannot
@@ -63,6 +64,7 @@ func (n *translator) apply(f *filters, t *translation, rule string) verb {
 	if n.dec.explain || t.limits != nil {
 		old = *f.now
 	}
+	n.used = nil
 	v := goOn
 	switch {
 	case t.static.IsValid():
@@ -77,7 +79,8 @@ func (n *translator) apply(f *filters, t *translation, rule string) verb {
 		return v
 	}
 	if n.dec.explain {
-		n.dec.Walk = append(n.dec.Walk, flow.Step{Device: n.device, Rule: rule, Text: translationText(&old, f.now)})
+		n.dec.Walk = append(n.dec.Walk, flow.Step{Device: n.device, Kind: flow.StepTranslation, Rule: rule, Text: translationText(&old, f.now), Translation: n.used})
+		n.dec.changed(n.dec.headers(&old), f.now)
 	}
 	if t.limits != nil && !f.generated {
 		n.limit(t)
@@ -185,6 +188,9 @@ func (n *translator) dynamic(f *filters, t *translation) verb {
 		if b, v = n.open(k, t); v == ended {
 			return v
 		}
+	}
+	if n.dec.explain {
+		n.used = n.describe(k, b, !ok)
 	}
 	port := b.Port
 	switch {

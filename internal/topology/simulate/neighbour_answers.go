@@ -43,7 +43,7 @@ func (s *Simulator) answerFor(n *network, target netip.Addr, asker packet.MAC, f
 		}
 	}
 	if s.dec.explain {
-		s.dec.say(n.id, "answer: "+target.String()+" is at "+mac.String())
+		s.dec.say(n.id, flow.StepAnswer, "answer: "+target.String()+" is at "+mac.String())
 	}
 	s.noteAsker(n, asker, target)
 	s.reply(n, frame(mac))
@@ -117,7 +117,7 @@ func (s *Simulator) learnBinding(n *network, ip netip.Addr, mac packet.MAC) {
 	s.learnNeighbour = flow.LearnedNeighbour{NetworkID: n.id, IP: ip, MAC: mac}
 	s.dec.LearnNeighbour = &s.learnNeighbour
 	if s.dec.explain {
-		s.dec.say(n.id, "learn: "+ip.String()+" is at "+mac.String())
+		s.dec.say(n.id, flow.StepLearn, "learn: "+ip.String()+" is at "+mac.String())
 	}
 }
 
@@ -171,7 +171,7 @@ func (s *Simulator) defendProxied(n *network) (done bool) {
 		}
 	}
 	if s.dec.explain {
-		s.dec.say(n.id, "answer to all: "+target.String()+" is at "+mac.String())
+		s.dec.say(n.id, flow.StepAnswer, "answer to all: "+target.String()+" is at "+mac.String())
 	}
 	s.reply(n, packet.NeighborAdvert(packet.MulticastMAC(allNodes), mac, allNodes, target, 0))
 	return true

@@ -47,7 +47,7 @@ func (d *record) end(v flow.Verdict, end flow.Dropped) {
 		d.Drops = append(d.Drops, end)
 	}
 	if d.explain {
-		d.Walk = append(d.Walk, flow.Step{Device: end.Device, Chain: end.Chain, Rule: end.Rule, Code: end.Code, Text: "dropped: " + end.Reason})
+		d.Walk = append(d.Walk, flow.Step{Device: end.Device, Kind: flow.StepDrop, Chain: end.Chain, Rule: end.Rule, Code: end.Code, Text: "dropped: " + end.Reason})
 	}
 }
 
@@ -57,7 +57,7 @@ func (d *record) postpone(w flow.Wait, why string) {
 		d.Verdict, d.Device, d.Reason, d.Wait = flow.Postponed, w.Device, why, w
 	}
 	if d.explain {
-		d.say(w.Device, "waits: "+why)
+		d.say(w.Device, flow.StepWait, "waits: "+why)
 	}
 }
 
@@ -80,8 +80,26 @@ func (d *record) touch(id string, instead *port) {
 }
 
 // say adds a step to the walk. Callers check explain first, to make no texts in vain.
-func (d *record) say(device, text string) {
-	d.Walk = append(d.Walk, flow.Step{Device: device, Text: text})
+func (d *record) say(device string, kind flow.StepKind, text string) {
+	d.Walk = append(d.Walk, flow.Step{Device: device, Kind: kind, Text: text})
+}
+
+// last returns the step that was added last.
+func (d *record) last() *flow.Step { return &d.Walk[len(d.Walk)-1] }
+
+// changed adds to the last step what it has made of the packet's headers.
+func (d *record) changed(before *flow.Headers, after *packet.Frame) {
+	d.last().Before, d.last().After = before, d.headers(after)
+}
+
+// headers returns the headers of a packet as steps have them; nil if no walk is wanted.
+func (d *record) headers(f *packet.Frame) *flow.Headers {
+	if !d.explain {
+		return nil
+	}
+	h := flow.Headers{SrcMAC: f.Src, DstMAC: f.Dst, Src: f.SrcIP, Dst: f.DstIP}
+	h.SrcPort, h.DstPort = connPorts(f)
+	return &h
 }
 
 // denied ends the packet by a rule of chain c.
@@ -109,12 +127,15 @@ func (d *record) denied(device, direction string, c *chain, r *rule) {
 		Device: device, Code: code, Chain: c.id, Rule: r.id,
 		Reason: direction + " filter: " + what + ": chain " + c.label() + ", rule " + strconv.Itoa(at) + " of " + strconv.Itoa(len(c.rules)) + why,
 	})
+	if d.explain {
+		d.last().Purpose = string(c.purpose())
+	}
 }
 
 func (d *record) accepted(device, direction string, v verb, c, by *chain, r *rule) {
-	step := flow.Step{Device: device, Chain: c.id, Text: direction + " filter " + c.label() + ": no rule denies"}
+	step := flow.Step{Device: device, Kind: flow.StepFilter, Chain: c.id, Purpose: string(c.purpose()), Text: direction + " filter " + c.label() + ": no rule denies"}
 	if v != goOn {
-		step.Chain, step.Rule = by.id, r.id
+		step.Chain, step.Rule, step.Purpose = by.id, r.id, string(by.purpose())
 		step.Text = direction + " filter: accepted by chain " + by.label()
 	}
 	d.Walk = append(d.Walk, step)

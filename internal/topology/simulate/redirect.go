@@ -62,7 +62,7 @@ func (s *Simulator) handOver(r *router, by *rule) {
 	f := s.filters.now
 	f.Src, f.Dst = q.def.PortMAC, topology.ContainerMAC(q.def.PortMAC)
 	if s.dec.explain {
-		s.dec.say(r.id, "redirected by rule "+by.id+" to the service container at port "+q.id)
+		s.dec.say(r.id, flow.StepRedirect, "redirected by rule "+by.id+" to the service container at port "+q.id)
 	}
 	s.filters.outPort = q
 	s.dec.touch(q.id, nil)

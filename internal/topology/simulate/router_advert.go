@@ -63,7 +63,7 @@ func (s *Simulator) routerSolicitation(p *port) (done bool) {
 		to, dst = packet.MulticastMAC(allNodes), allNodes
 	}
 	if s.dec.explain {
-		s.dec.say(p.network.id, "advertises the network's IPv6 subnets to "+f.Src.String())
+		s.dec.say(p.network.id, flow.StepAnswer, "advertises the network's IPv6 subnets to "+f.Src.String())
 	}
 	s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.server().id}, Frame: a.Frame(to, a.Router, dst)})
 	return true

@@ -77,6 +77,6 @@ func (s *Simulator) meet(p *port, ip netip.Addr, mac packet.MAC) {
 	s.learnNeighbour = flow.LearnedNeighbour{NetworkID: id, IP: ip, MAC: mac}
 	s.dec.LearnNeighbour = &s.learnNeighbour
 	if s.dec.explain {
-		s.dec.say(id, "learn: "+ip.String()+" is at "+mac.String())
+		s.dec.say(id, flow.StepLearn, "learn: "+ip.String()+" is at "+mac.String())
 	}
 }

@@ -162,16 +162,19 @@ func isUnicast(a netip.Addr) bool {
 func (s *Simulator) take(r *router, rt *route) {
 	f := s.filters.now
 	if rt == nil {
+		var others []flow.RouteChoice
 		if s.dec.explain {
-			s.sayOtherRoutes(r, nil)
+			others = s.sayOtherRoutes(r, nil)
 		}
 		s.dec.errorDrop(r.id, flow.CodeNoRoute, "no route to "+f.DstIP.String())
+		if s.dec.explain {
+			s.dec.last().Routes = others
+		}
 		s.complain(unreachable)
 		return
 	}
 	if s.dec.explain {
-		s.dec.say(r.id, routeText(rt, f))
-		s.sayOtherRoutes(r, rt)
+		s.sayRoutes(r, rt)
 	}
 	switch rt.def.NextHop {
 	case topology.HopPort:
@@ -286,9 +289,11 @@ func (s *Simulator) nextHop(q *port, hop netip.Addr) {
 // sendTo sends the packet out of port q to a neighbour.
 func (s *Simulator) sendTo(q *port, mac packet.MAC) {
 	f := s.filters.now
+	before := s.dec.headers(f)
 	f.Src, f.Dst = q.def.PortMAC, mac
 	if s.dec.explain {
-		s.dec.say(q.router.id, "next hop is at "+mac.String())
+		s.dec.say(q.router.id, flow.StepNextHop, "next hop is at "+mac.String())
+		s.dec.changed(before, f)
 	}
 	s.egress(q)
 }
@@ -339,7 +344,7 @@ func (s *Simulator) local(r *router) {
 	how := s.framing()
 	request = how.Wrap(request)
 	if s.dec.explain {
-		s.dec.say(r.id, "answers the echo request to "+f.DstIP.String())
+		s.dec.say(r.id, flow.StepAnswer, "answers the echo request to "+f.DstIP.String())
 	}
 	from := f.Src
 	s.originate(packet.EchoReply(request), func() {
@@ -434,7 +439,7 @@ func (s *Simulator) complain(c complaint) {
 		return // such a packet is not answered
 	}
 	if s.dec.explain {
-		s.dec.say(p.router.id, fmt.Sprintf("answers with ICMP type %d code %d from %v", h.Type, h.Code, source))
+		s.dec.say(p.router.id, flow.StepAnswer, fmt.Sprintf("answers with ICMP type %d code %d from %v", h.Type, h.Code, source))
 	}
 	s.originate(answer, func() { s.egress(p) })
 }

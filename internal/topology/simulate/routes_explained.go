@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
@@ -29,17 +30,29 @@ func routeText(rt *route, f *packet.Frame) string {
 	return text
 }
 
+// sayRoutes adds the route that the packet takes to the walk, and the others to its destination.
+func (s *Simulator) sayRoutes(r *router, taken *route) {
+	text := routeText(taken, s.filters.now)
+	s.dec.say(r.id, flow.StepRoute, text)
+	at := len(s.dec.Walk) - 1
+	others := s.sayOtherRoutes(r, taken)
+	s.dec.Walk[at].Routes = append([]flow.RouteChoice{{ID: taken.id, To: taken.dst, Text: text}}, others...)
+}
+
 // sayOtherRoutes adds the other routes to the packet's destination to the walk, each with why it is
-// not the one taken; taken is nil if none is.
-func (s *Simulator) sayOtherRoutes(r *router, taken *route) {
+// not the one taken, and returns them; taken is nil if none is.
+func (s *Simulator) sayOtherRoutes(r *router, taken *route) (all []flow.RouteChoice) {
 	f := s.filters.now
 	others := slices.DeleteFunc(r.routes.covering(f), func(x *route) bool { return x == taken })
 	for _, x := range others[:min(len(others), mostRoutes)] {
-		s.dec.say(r.id, "not by "+routeText(x, f)+": "+x.whyNot(f, taken))
+		c := flow.RouteChoice{ID: x.id, To: x.dst, Text: routeText(x, f), WhyNot: x.whyNot(f, taken)}
+		s.dec.say(r.id, flow.StepRoute, "not by "+c.Text+": "+c.WhyNot)
+		all = append(all, c)
 	}
 	if more := len(others) - mostRoutes; more > 0 {
-		s.dec.say(r.id, fmt.Sprintf("not by %d further routes", more))
+		s.dec.say(r.id, flow.StepRoute, fmt.Sprintf("not by %d further routes", more))
 	}
+	return all
 }
 
 // covering returns the routes whose prefix holds the packet's destination, longest prefix and

@@ -108,6 +108,6 @@ func (f *filters) routerID() string {
 func (f *filters) record(d flow.Logged, device string) {
 	f.dec.Logged = append(f.dec.Logged, d)
 	if f.dec.explain {
-		f.dec.say(device, "logged as "+d.Event()+" by log "+d.Log)
+		f.dec.say(device, flow.StepLog, "logged as "+d.Event()+" by log "+d.Log)
 	}
 }

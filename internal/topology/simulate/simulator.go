@@ -145,7 +145,7 @@ func (s *Simulator) walk() {
 			break
 		}
 		if s.dec.explain {
-			s.dec.say(p.id, "in: "+Describe(&s.frame))
+			s.dec.say(p.id, flow.StepIn, "in: "+Describe(&s.frame))
 		}
 		s.explainLimits(p, false)
 		s.filters.reset(&s.frame, p)
@@ -379,7 +379,7 @@ func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) boo
 		if s.way.routed || s.way.wrap != (wrapping{}) {
 			text += ": " + Describe(s.filters.now)
 		}
-		s.dec.say(p.id, "out "+text)
+		s.dec.say(p.id, flow.StepOut, "out "+text)
 	}
 	s.explainLimits(p, true)
 	return true

@@ -68,7 +68,7 @@ func (s *Simulator) encapsulate(p *port) {
 	}
 	s.filters.now = &s.outer
 	if s.dec.explain {
-		s.dec.say(p.id, fmt.Sprintf("VXLAN: put into a packet %v → %v, UDP %d → %d, VNI %d", p.def.TunnelIP, vtep, s.outer.TpSrc, s.outer.TpDst, p.def.VNI))
+		s.dec.say(p.id, flow.StepVXLAN, fmt.Sprintf("VXLAN: put into a packet %v → %v, UDP %d → %d, VNI %d", p.def.TunnelIP, vtep, s.outer.TpSrc, s.outer.TpDst, p.def.VNI))
 	}
 	s.routeOuter(r)
 }
@@ -85,7 +85,7 @@ func (s *Simulator) routeOuter(r *router) {
 		return
 	}
 	if s.dec.explain {
-		s.dec.say(r.id, routeText(rt, f))
+		s.dec.say(r.id, flow.StepRoute, routeText(rt, f))
 	}
 	s.filters.outPort = rt.port
 	s.nextHop(rt.port, rt.gateway(f.DstIP))
@@ -193,7 +193,7 @@ func (s *Simulator) unwrap(g *port, vni uint32, offset int, inner []byte) {
 		s.tracker.device = n.id
 	}
 	if d.explain {
-		d.say(g.id, fmt.Sprintf("VXLAN: VNI %d, inside: %s", vni, Describe(&s.carried)))
+		d.say(g.id, flow.StepVXLAN, fmt.Sprintf("VXLAN: VNI %d, inside: %s", vni, Describe(&s.carried)))
 	}
 }
 
@@ -207,7 +207,7 @@ func (s *Simulator) comeInside(g *port) {
 		return
 	}
 	if s.dec.explain {
-		s.dec.say(g.id, "inside a VXLAN packet: "+Describe(&s.frame))
+		s.dec.say(g.id, flow.StepVXLAN, "inside a VXLAN packet: "+Describe(&s.frame))
 	}
 	s.filters.reset(&s.frame, g)
 	s.way.quote, s.tracker.device = s.frame.Quote, g.id
