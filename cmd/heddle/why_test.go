@@ -21,7 +21,7 @@ func TestWhy(t *testing.T) {
 	listenTCP(t, web, 80)
 	closed := s.api.mustCreate(t, "security_group", map[string]any{"name": "closed"})
 	why := []string{"why", "--data", s.data, "--from", "client", "--to", "web:80"}
-	has(t, succeed(t, s.ctl, why...), "allowed: tcp 80 from client 10.0.0.12 on "+s.host.name+" to web 10.0.0.11 on "+s.host.name+"\n", "there passes: arrives at port ", "back  passes: ")
+	has(t, succeed(t, s.ctl, why...), "allowed: tcp 80 from client 10.0.0.12 on "+s.host.name+" to web 10.0.0.11 on "+s.host.name+"\n", "there passes: arrives at port ", "      by security group rule ", " (default)\n", "back  passes: ")
 	if !connects(client, "10.0.0.11:80") {
 		t.Error("the default group's members do not reach each other")
 	}
@@ -94,4 +94,48 @@ func TestWhyReply(t *testing.T) {
 	}
 	has(t, sh.run(t, "why --from near:40123 --to far:80 --steps"), "allowed: ", "[new, a port of host ", "back  passes: ")
 	refuse(t, s.ctl, 1, "sourcePort: icmp has no ports", "why", "--data", s.data, "--from", "near:1", "--to", "far")
+}
+
+// TestWhyLive: the agent explains the next real first packet, or the next one that is dropped, with
+// the port that its client has chosen.
+func TestWhyLive(t *testing.T) {
+	t.Parallel()
+	s := newPlugSite(t)
+	web, client := s.lab.MustNamespace(t, "web"), s.lab.MustNamespace(t, "client")
+	s.newPort(t, "web", 11)
+	s.newPort(t, "client", 12)
+	s.plug(t, "web", "--netns", web.Name)
+	s.plug(t, "client", "--netns", client.Name)
+	listenTCP(t, web, 80)
+	// The command waits for packets: connections are tried until the command has ended.
+	wait := func(to string, args ...string) (text string, code int) {
+		t.Helper()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			text, code = output(t, s.ctl, append([]string{"why", "--data", s.data, "--from", "client", "--to", to}, args...)...)
+		}()
+		for {
+			select {
+			case <-done:
+				return text, code
+			default:
+				connects(client, "10.0.0.11:80")
+			}
+		}
+	}
+	text, code := wait("web:80", "--live", "--steps")
+	if code != 0 || strings.Contains(text, "TCP 50000 → 80") {
+		t.Errorf("exit code %d, or a packet that no client has sent:\n%s", code, text)
+	}
+	has(t, text, "allowed: ", "there passes: ", " → 80", "back  passes: ")
+
+	s.api.mustCreate(t, "security_group", map[string]any{"name": "closed"})
+	succeed(t, s.ctl, "port", "set", "web", "--sg", "closed", "--data", s.data)
+	text, code = wait("web:80", "--dropped")
+	if code != 1 {
+		t.Errorf("exit code %d, want 1:\n%s", code, text)
+	}
+	has(t, text, "denied: ", "there denied (no-rule): ", "nearest in group ", "\n  heddle sg rule add ")
+	refuse(t, s.ctl, 1, "packets are waited for where a port's machine sends them", "why", "--data", s.data, "--from", "198.51.100.7", "--to", "10.0.0.11:80", "--live")
 }

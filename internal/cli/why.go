@@ -27,8 +27,9 @@ func whyCommand() *cobra.Command {
 		Short: "Ask whether a new connection would pass the virtual network, and why",
 		Long: `Follows the first packet of a connection, and the answer to it, and says what lets them pass or drops them. An end is a port, by id or
 name, or an address: of a port, a floating one, or one outside. The agent of the host where the packet comes in answers with the
-connections that it knows; where none is alive the server answers alone. If rules of security groups are what is missing, the command
-says which; they were tried in memory, and are not made. Exits 1 if the connection would not pass.
+connections that it knows; where none is alive the server answers alone. If a rule of a security group or of a firewall group, an interface
+or a gateway of a router, a route, a floating IP or an administrative state is what is missing, it prints the commands that make it; they
+were tried in memory, and are not carried out. Exits 1 if the connection would not pass.
   heddle why --from web --to db:5432
   heddle why --from web:40122 --to db:5432 --reply
   heddle why --from 198.51.100.7 --to 203.0.113.10:443 --steps`,
@@ -41,8 +42,10 @@ says which; they were tried in memory, and are not made. Exits 1 if the connecti
 	f.StringVar(&to, "to", "", "`port` or address that it is for, with :PORT for tcp and udp")
 	f.StringVar(&req.Protocol, "proto", "", "`protocol`, such as tcp, udp or icmp; default: tcp with a port, else an echo request of icmp")
 	f.BoolVar(&req.Reply, "reply", false, "ask about the answer within a connection that is there already, by what hosts know of it")
+	f.BoolVar(&req.Live, "live", false, "wait for the next real first packet like this, 20 seconds at most, and explain it")
+	f.BoolVar(&req.Dropped, "dropped", false, "likewise for the next one that is dropped")
 	f.BoolVar(&steps, "steps", false, "print each step of both ways")
-	for _, name := range []string{"from", "to", "proto", "reply", "steps"} {
+	for _, name := range []string{"from", "to", "proto", "reply", "live", "dropped", "steps"} {
 		perCall(f, name)
 	}
 	cobra.CheckErr(cmd.MarkFlagRequired("from"))
@@ -106,6 +109,9 @@ func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 			verdict += " (" + l.Trace.Code.String() + ")"
 		}
 		line("%s %s: %s", way, verdict, withNames(names, l.Reason))
+		for i := range l.By {
+			line("      by %s", objectText(&l.By[i]))
+		}
 		for _, n := range l.Nearest {
 			line("      nearest in group %s: %s: %s", named(names, n.Group), withNames(names, n.Text), withNames(names, strings.Join(n.Fails, "; ")))
 		}
@@ -132,6 +138,22 @@ func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 	for _, r := range a.Remedies {
 		line("  %s", strings.Join(r.Command, " "))
 	}
+}
+
+// objectText names an object, and what it is part of.
+func objectText(o *flow.Object) string {
+	text := strings.ReplaceAll(o.Kind, "-", " ")
+	if o.ID == "" { // one that the caller may not see
+		return o.Name + " " + text
+	}
+	text += " " + o.ID
+	if o.Name != "" {
+		text += " (" + o.Name + ")"
+	}
+	if o.Group != nil {
+		text += " of " + objectText(o.Group)
+	}
+	return text
 }
 
 // endText names an end.

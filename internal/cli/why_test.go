@@ -36,7 +36,7 @@ func TestPrintWhy(t *testing.T) {
 	a := &operator.WhyAnswer{
 		Verdict: operator.Denied, Service: "tcp 22", From: operator.WhyEnd{Port: "p1", Name: "web", Address: netip.MustParseAddr("10.0.0.5"), Host: "h1"},
 		To: operator.WhyEnd{Address: netip.MustParseAddr("10.0.0.9")},
-		There: operator.WhyLeg{Reason: "port p2: denied", Nearest: []operator.NearestRule{{Group: "g", Text: "ingress IPv4 tcp 80", Fails: []string{"its ports are 80, not 22", "x"}}},
+		There: operator.WhyLeg{Reason: "port p2: denied", By: []flow.Object{{Kind: "port", Name: "another project's"}, {Kind: "security-group-rule", ID: "r", Group: &flow.Object{Kind: "security-group", ID: "g", Name: "default"}}}, Nearest: []operator.NearestRule{{Group: "g", Text: "ingress IPv4 tcp 80", Fails: []string{"its ports are 80, not 22", "x"}}},
 			Trace: flow.TraceAnswer{Code: flow.CodeNoRule, Walk: []flow.Step{{Device: "p2", Text: "dropped"}}}},
 		Remedies: []operator.Remedy{{Command: []string{"heddle", "sg", "rule", "add", "g"}}},
 		Names:    map[string]flow.TraceName{"g": {Kind: "security group", Name: "default"}, "p2": {Kind: "port", Name: "db"}},
@@ -45,6 +45,8 @@ func TestPrintWhy(t *testing.T) {
 	printWhy(&b, a, true)
 	const want = `denied: tcp 22 from web 10.0.0.5 on h1 to 10.0.0.9
 there denied (no-rule): port p2 (db): denied
+      by another project's port
+      by security group rule r of security group g (default)
       nearest in group g (security group default): ingress IPv4 tcp 80: its ports are 80, not 22; x
   p2 (port db)  dropped
 back  none: nothing arrives that could be answered

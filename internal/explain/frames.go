@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
@@ -93,6 +94,16 @@ func nextHop(snap *records.Snap, p *neutron.Port, source, dst netip.Addr) (hop n
 		return *own.GatewayIP, ""
 	}
 	return netip.Addr{}, fmt.Sprintf("the machine has no route to %s: subnet %s has neither a gateway nor a host route for it", dst, own.CIDR)
+}
+
+// nextHop is the function of that name, with the route that a remedy has given a subnet.
+func (x *inquiry) nextHop(p *neutron.Port, source, dst netip.Addr) (hop netip.Addr, why string) {
+	hop, why = nextHop(x.snap, p, source, dst)
+	onSubnet := func(f neutron.FixedIP) bool { return f.SubnetID == x.gateway.subnet && f.IPAddress == source }
+	if why != "" && x.gateway != nil && slices.ContainsFunc(p.FixedIPs, onSubnet) {
+		return x.gateway.address, ""
+	}
+	return hop, why
 }
 
 // LANPort returns the port by which a network's LAN comes in, "" if it is on no physical network.

@@ -9,11 +9,9 @@ import (
 	"strings"
 
 	"heddle/internal/api/operator"
-	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
-	"heddle/internal/topology/flow"
 )
 
 // Directions of rules.
@@ -51,7 +49,7 @@ func (x *inquiry) filteredAt(l *leg) (filtered, bool) {
 // packet pass.
 func (x *inquiry) nearest(l *leg) (all []operator.NearestRule) {
 	f, ok := x.filteredAt(l)
-	if !ok {
+	if !ok || !x.caller.Owns(f.port.ProjectID) {
 		return nil
 	}
 	for _, id := range f.port.SecurityGroups {
@@ -161,76 +159,6 @@ func ruleText(r *neutron.SecurityGroupRule) string {
 		words = append(words, preposition, "address group", r.RemoteAddressGroupID)
 	}
 	return strings.Join(words, " ")
-}
-
-// mostRemedies bounds the changes that are tried: a rule at each end in each direction.
-const mostRemedies = 4
-
-// remedies returns rules of security groups after all of which packets pass in both directions, as
-// simulated with them; none if rules are not what is missing. The world is as before then.
-func (x *inquiry) remedies(l *leg) (all []operator.Remedy) {
-	added := map[string]*neutron.SecurityGroup{}
-	defer func() {
-		for id := range added {
-			b, _ := schema.Bundles.Peek(x.snap, schema.BundleID(groupOwner(id)))
-			x.world.Apply(groupOwner(id), &b.Bundle)
-		}
-	}()
-	for range mostRemedies {
-		f, ok := x.filteredAt(l)
-		if !ok || l.code != flow.CodeNoRule {
-			return nil
-		}
-		r, ok := x.addRule(l, &f, added)
-		if !ok {
-			return nil
-		}
-		all = append(all, r)
-		if l = firstDenied(x.legs()); l == nil {
-			return all
-		}
-	}
-	return nil
-}
-
-// firstDenied returns the direction that does not pass; nil if both do.
-func firstDenied(there, back *leg) *leg {
-	switch {
-	case !there.Allowed:
-		return there
-	case back != nil && !back.Allowed:
-		return back
-	}
-	return nil
-}
-
-// addRule adds the narrowest rule that lets a packet pass a port to one of its groups in memory.
-func (x *inquiry) addRule(l *leg, f *filtered, added map[string]*neutron.SecurityGroup) (operator.Remedy, bool) {
-	if len(f.port.SecurityGroups) == 0 {
-		return operator.Remedy{}, false
-	}
-	id := f.port.SecurityGroups[0]
-	g := added[id]
-	if g == nil {
-		stored, ok := schema.SecurityGroups.Peek(x.snap, id)
-		if _, bundled := schema.Bundles.Peek(x.snap, schema.BundleID(groupOwner(id))); !ok || !bundled {
-			return operator.Remedy{}, false
-		}
-		g = stored
-	}
-	for _, narrow := range []bool{true, false} {
-		changed := *g
-		rule := f.rule(narrow, len(changed.Rules))
-		changed.Rules = append(slices.Clone(g.Rules), rule)
-		b := translate.SecurityGroup(&changed)
-		x.world.Apply(groupOwner(id), &b)
-		added[id] = &changed
-		if now := firstDenied(x.legs()); now == nil || now.device != l.device || now.reply != l.reply {
-			return operator.Remedy{Text: fmt.Sprintf("security group %s allows %s", id, ruleText(&rule)), Command: ruleCommand(id, &rule)}, true
-		}
-		added[id] = g
-	}
-	return operator.Remedy{}, false
 }
 
 // rule returns a rule that allows the packet: from and to the other end alone, or anywhere.

@@ -3,8 +3,8 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -108,18 +108,25 @@ func (s service) String() string {
 	return s.name + " " + strconv.Itoa(int(s.port))
 }
 
-// findEnd finds what a question names: a port by id or name, or an address.
-func findEnd(snap *records.Snap, field, text string) (end, error) {
+// finder finds ports for a caller.
+type finder struct {
+	snap   *records.Snap
+	caller neutron.Caller
+}
+
+// findEnd finds what a question names: a port by id or name, or an address. Ports of other projects
+// than a tenant's own are not found, and their addresses are as those outside.
+func (x finder) findEnd(field, text string) (end, error) {
 	if text == "" {
 		return end{}, fault(field, Invalid, "want a port, by id or name, or an address")
 	}
-	if p, ok := schema.Ports.Peek(snap, text); ok {
+	if p, ok := schema.Ports.Peek(x.snap, text); ok && x.caller.Owns(p.ProjectID) {
 		return end{port: p}, nil
 	}
 	if a, err := netip.ParseAddr(text); err == nil {
-		return findAddress(snap, field, a.Unmap())
+		return x.findAddress(field, a.Unmap())
 	}
-	named := slices.Collect(schema.Ports.By(snap, "name", text))
+	named := x.own(schema.Ports.By(x.snap, "name", text))
 	switch len(named) {
 	case 0:
 		return end{}, fault(field, Missing, "no port has the id or name %q: heddle port list", text)
@@ -127,6 +134,16 @@ func findEnd(snap *records.Snap, field, text string) (end, error) {
 		return end{port: named[0]}, nil
 	}
 	return end{}, fault(field, Ambiguous, "%d ports have the name %q: give an id, %s", len(named), text, idsOf(named))
+}
+
+// own returns the ports that the caller may ask about.
+func (x finder) own(ports iter.Seq[*neutron.Port]) (all []*neutron.Port) {
+	for p := range ports {
+		if x.caller.Owns(p.ProjectID) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // idsOf names some ports.
@@ -139,13 +156,13 @@ func idsOf(ports []*neutron.Port) string {
 }
 
 // findAddress finds the port that an address is of, directly or as a floating address.
-func findAddress(snap *records.Snap, field string, a netip.Addr) (end, error) {
-	for f := range schema.FloatingIPs.By(snap, "ip_address", a.String()) {
-		if p, ok := schema.Ports.Peek(snap, f.PortID); ok {
+func (x finder) findAddress(field string, a netip.Addr) (end, error) {
+	for f := range schema.FloatingIPs.By(x.snap, "ip_address", a.String()) {
+		if p, ok := schema.Ports.Peek(x.snap, f.PortID); ok && x.caller.Owns(p.ProjectID) {
 			return end{port: p, address: a, fixed: f.FixedIPAddress}, nil
 		}
 	}
-	having := slices.Collect(schema.Ports.By(snap, "ip_address", a.String()))
+	having := x.own(schema.Ports.By(x.snap, "ip_address", a.String()))
 	switch len(having) {
 	case 0:
 		return end{address: a}, nil

@@ -64,7 +64,7 @@ func (w *World) newSurvey(snap *records.Snap, q *operator.ReachRequest) (*survey
 		if one.text == "" {
 			continue
 		}
-		e, err := findEnd(snap, one.field, one.text)
+		e, err := finder{snap, neutron.Caller{Roles: []string{"admin"}}}.findEnd(one.field, one.text)
 		if err != nil {
 			return nil, err
 		}

@@ -21,6 +21,8 @@ type Probe struct {
 	PortID, HostID string
 	Frame          []byte
 	State          *flow.State // nil: nothing
+	// Live is the frame to wait for in place of Frame; nil: none.
+	Live *flow.LiveFrames
 }
 
 // Ask has the agent of a host say what becomes of a probe; nil if none answers.
@@ -29,12 +31,20 @@ type Ask func(context.Context, *Probe) (*flow.TraceAnswer, error)
 // Why answers whether a new connection would pass, and why. The agents of the hosts where its first
 // packet and the reply come in are asked for what they know; where none answers, the server's
 // simulation counts. An error is a [Fault], or one of ask.
-func (w *World) Why(ctx context.Context, snap *records.Snap, q *operator.WhyRequest, ask Ask) (*operator.WhyAnswer, error) {
-	x, there, err := w.inquire(snap, q)
+//
+// Callers who are no administrators may ask about ports of their project, and learn nothing about
+// objects of others.
+func (w *World) Why(ctx context.Context, snap *records.Snap, caller neutron.Caller, q *operator.WhyRequest, ask Ask) (*operator.WhyAnswer, error) {
+	x, there, err := w.inquire(snap, caller, q)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.consult(ctx, ask, there); err != nil {
+	if q.Live || q.Dropped {
+		err = x.await(ctx, ask, there, q)
+	} else {
+		err = x.consult(ctx, ask, there)
+	}
+	if err != nil {
 		return nil, err
 	}
 	back := w.answerTo(x, there)
@@ -43,19 +53,27 @@ func (w *World) Why(ctx context.Context, snap *records.Snap, q *operator.WhyRequ
 			return nil, err
 		}
 	}
+	for _, l := range []*leg{there, back} {
+		if l != nil {
+			l.nameObjects(snap)
+		}
+	}
 	a := x.answer(there, back)
 	if failed := firstDenied(there, back); failed != nil && !failed.overruled && !x.reply {
 		a.Remedies = append(a.Remedies, w.remedies(x, failed)...)
+	}
+	if !caller.Admin() {
+		x.conceal(a)
 	}
 	return a, nil
 }
 
 // inquire simulates the first packet of a question.
-func (w *World) inquire(snap *records.Snap, q *operator.WhyRequest) (*inquiry, *leg, error) {
+func (w *World) inquire(snap *records.Snap, caller neutron.Caller, q *operator.WhyRequest) (*inquiry, *leg, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.apply(snap)
-	x, err := newInquiry(w.world, snap, q)
+	x, err := newInquiry(w.world, snap, caller, q)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,25 +100,28 @@ func (w *World) remedies(x *inquiry, failed *leg) []operator.Remedy {
 type inquiry struct {
 	world    *simulate.World
 	snap     *records.Snap
+	caller   neutron.Caller
 	from, to end
 	service  service
-	reply    bool // about the answer within a connection that is there
+	reply    bool       // about the answer within a connection that is there
+	gateway  *gatewayOf // of a subnet, in place of its own; nil: all have their own
 }
 
-func newInquiry(world *simulate.World, snap *records.Snap, q *operator.WhyRequest) (*inquiry, error) {
+func newInquiry(world *simulate.World, snap *records.Snap, caller neutron.Caller, q *operator.WhyRequest) (*inquiry, error) {
 	s, err := readService(q)
 	if err != nil {
 		return nil, err
 	}
-	x := &inquiry{world: world, snap: snap, reply: q.Reply}
-	if x.from, err = findEnd(snap, "from", q.From); err != nil {
+	x := &inquiry{world: world, snap: snap, caller: caller, reply: q.Reply}
+	find := finder{snap, caller}
+	if x.from, err = find.findEnd("from", q.From); err != nil {
 		return nil, err
 	}
-	if x.to, err = findEnd(snap, "to", q.To); err != nil {
+	if x.to, err = find.findEnd("to", q.To); err != nil {
 		return nil, err
 	}
 	if x.from.port == nil && x.to.port == nil {
-		return nil, fault("to", Unfit, "neither %s nor %s is an address of a port: at least one end has to be in the virtual network", q.From, q.To)
+		return nil, fault("to", Unfit, "neither %s nor %s is a port that you may ask about: at least one end has to be", q.From, q.To)
 	}
 	if err := settle(&x.from, &x.to); err != nil {
 		return nil, err
@@ -234,7 +255,7 @@ func (x *inquiry) address(l *leg, from, to *neutron.Port) bool {
 	if from == nil {
 		return x.addressFromLAN(l, to)
 	}
-	hop, why := nextHop(x.snap, from, l.sent.src, l.sent.dst)
+	hop, why := x.nextHop(from, l.sent.src, l.sent.dst)
 	if why != "" {
 		l.refuse(from.ID, flow.CodeNoRoute, why)
 		return false
@@ -276,7 +297,8 @@ func (x *inquiry) addressFromLAN(l *leg, to *neutron.Port) bool {
 // refuse has the leg end before it has begun.
 func (l *leg) refuse(device string, code flow.Code, why string) {
 	l.device, l.code, l.Reason = device, code, why
-	l.Trace = flow.TraceAnswer{Verdict: flow.Drop.String(), Device: device, Code: code, Reason: why, Walk: []flow.Step{{Device: device, Code: code, Text: why}}}
+	l.Trace = flow.TraceAnswer{Verdict: flow.Drop.String(), Device: device, Code: code, Reason: why, Walk: []flow.Step{
+		{Device: device, Kind: flow.StepDrop, Code: code, Text: why, Object: &flow.Object{Kind: "port", ID: device}}}}
 }
 
 // run simulates the leg.
@@ -288,8 +310,11 @@ func (x *inquiry) run(l *leg) {
 	s := simulate.NewSimulator(x.world)
 	d := s.Run(in)
 	if d.Verdict == flow.Postponed && LANPort(x.snap, d.Wait.Device) != "" {
-		l.Trace, l.Allowed = flow.Answer(d), true
+		l.Trace = flow.Answer(d)
 		l.Reason = fmt.Sprintf("goes to the LAN of network %s, if %s answers there", d.Wait.Device, d.Wait.Neighbour)
+		if l.Allowed = l.arrives(LANPort(x.snap, d.Wait.Device)); !l.Allowed {
+			l.strays()
+		}
 		return
 	}
 	if d.Verdict == flow.Postponed {
@@ -318,11 +343,26 @@ func (l *leg) judge() {
 	case t.Verdict == flow.Consumed.String() && len(t.Replies) > 0:
 		l.Allowed, l.answered, l.Reason = true, true, "the virtual network answers itself"
 	case len(t.Outputs) > 0:
-		l.device, l.code = t.Outputs[0].PortID, flow.CodeNoPath
-		l.Reason = "goes to port " + t.Outputs[0].PortID + " instead"
+		l.Reason = "goes to port " + t.Outputs[0].PortID
+		l.strays()
 	default:
 		l.device, l.code, l.Reason = t.Device, t.Code, t.Reason
 	}
+}
+
+// strays has the leg end where the packet takes another way than to its receiver: at the last
+// router, which has no route there but a wider one.
+func (l *leg) strays() {
+	l.code, l.Reason = flow.CodeNoPath, l.Reason+", in place of its receiver"
+	if len(l.Trace.Outputs) > 0 {
+		l.device = l.Trace.Outputs[0].PortID
+	}
+	for _, s := range l.Trace.Walk {
+		if s.Kind == flow.StepRoute && len(s.Routes) > 0 {
+			l.device, l.code = s.Device, flow.CodeNoRoute
+		}
+	}
+	l.Trace.Code = l.code
 }
 
 // consult has the agent where the leg begins say what becomes of it. What it says counts: it knows

@@ -118,39 +118,7 @@ func (c *cloud) why(from, to string, port uint16, verdict string) *operator.WhyA
 }
 
 func (c *cloud) ask(q *operator.WhyRequest) (*operator.WhyAnswer, error) {
-	snap, err := c.db.View(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return c.world.Why(c.t.Context(), snap, q, c.agents)
-}
-
-// do carries out a remedy: heddle sg rule add GROUP FLAGS.
-func (c *cloud) do(r operator.Remedy) {
-	c.t.Helper()
-	if !slices.Equal(r.Command[:4], []string{"heddle", "sg", "rule", "add"}) {
-		c.t.Fatalf("the command is %v", r.Command)
-	}
-	body := map[string]any{"security_group_id": r.Command[4]}
-	for i := 5; i < len(r.Command); i += 2 {
-		switch value := r.Command[i+1]; r.Command[i] {
-		case "--port":
-			var port int
-			if _, err := fmt.Sscan(value, &port); err != nil {
-				c.t.Fatal(err)
-			}
-			body["port_range_min"], body["port_range_max"] = port, port
-		case "--remote":
-			body["remote_ip_prefix"] = value
-		default:
-			body[r.Command[i][2:]] = value
-		}
-	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, "%s", text)
+	return c.world.Why(c.t.Context(), c.view(), admin, q, c.agents)
 }
 
 // twoTiers makes two networks behind a router: web on h1 and db on h2, with the default group, and
@@ -268,15 +236,7 @@ func TestWhyOutside(t *testing.T) {
 	if a, err := c.ask(&operator.WhyRequest{From: "198.51.100.7", To: "web", Port: 80}); err != nil || a.There.Trace.Code != flow.CodeNoRoute {
 		t.Errorf("a tenant's address from outside: %+v, %v", a, err)
 	}
-	var public string
-	snap, err := c.db.View(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range schema.Networks.By(snap, "name", "public") {
-		public = n.ID
-	}
-	f := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q}`, public, web.ID).FloatingIPAddress.String()
+	f := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q}`, c.network("public"), web.ID).FloatingIPAddress.String()
 	a = c.why("198.51.100.7", f, 80, operator.Denied)
 	if a.There.Trace.Code != flow.CodeNoRule || len(a.Remedies) != 1 || a.To.Name != "web" {
 		t.Errorf("got %+v", a)
@@ -286,6 +246,73 @@ func TestWhyOutside(t *testing.T) {
 		c.why("198.51.100.7", f, 80, operator.Allowed)
 		c.why("198.51.100.8", f, 80, operator.Denied)
 	}
+}
+
+// TestWhyObjects: steps name the user's own objects: the rule of a group or of a firewall, the
+// interface by which a route leads, the floating IP, the port.
+func TestWhyObjects(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	web, _ := c.twoTiers()
+	objects := func(l *operator.WhyLeg) (all []string) {
+		for _, s := range l.Trace.Walk {
+			if s.Object != nil {
+				all = append(all, describe(s.Object)+" "+string(s.Kind))
+			}
+		}
+		return all
+	}
+	has := func(got []string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !slices.Contains(got, w) {
+				t.Errorf("no %q in %q", w, got)
+			}
+		}
+	}
+	a := c.why("web", "db", 5432, operator.Allowed)
+	has(objects(&a.There), "port web in", "security-group-rule  of security-group default filter", "network front path", "router-interface 10.0.2.1 of router r route", "port db out")
+	if len(a.There.By) != 2 || a.There.By[1].Group.Name != "default" {
+		t.Errorf("let pass by %+v, want a rule at each end", a.There.By)
+	}
+	for _, r := range a.There.Trace.Walk {
+		for i, x := range r.Routes {
+			if (x.WhyNot == "") != (i == 0) || x.Object == nil {
+				t.Errorf("route %d of a step: %+v", i, x)
+			}
+		}
+	}
+
+	c.firewall("deny", "tcp", "5433")
+	a = c.why("web", "db", 5433, operator.Denied)
+	if by := a.There.By; len(by) != 2 || describe(&by[1]) != "firewall-rule no-5433 of firewall fw" || a.There.Trace.Code != flow.CodeFirewall {
+		t.Errorf("%s by %+v", a.There.Trace.Code, by)
+	}
+	if a = c.why("web", "db", 5434, operator.Denied); a.There.Trace.Code != flow.CodeFirewallDefault || describe(&a.There.By[len(a.There.By)-1]) != "firewall fw" {
+		t.Errorf("%s by %+v", a.There.Trace.Code, a.There.By)
+	}
+	if a = c.why("lone", "web", 1, operator.Denied); describe(&a.There.By[len(a.There.By)-1]) != "port web" {
+		t.Errorf("by %+v", a.There.By)
+	}
+	f := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q}`, c.network("public"), web.ID).FloatingIPAddress.String()
+	a = c.why("198.51.100.7", f, 80, operator.Denied)
+	has(objects(&a.There), "floating-ip "+f+" translation")
+}
+
+func describe(o *flow.Object) string {
+	text := o.Kind + " " + o.Name
+	if o.Group != nil {
+		text += " of " + describe(o.Group)
+	}
+	return text
+}
+
+// firewall makes a firewall fw on router r with one rule.
+func (c *cloud) firewall(action, protocol, port string) {
+	c.t.Helper()
+	rule := create(c, c.FirewallRules(), neutron.FirewallRules, `{"name":"no-%s","action":%q,"protocol":%q,"destination_port":%q}`, port, action, protocol, port).ID
+	policy := create(c, c.FirewallPolicies(), neutron.FirewallPolicies, `{"name":"p","firewall_rules":[%q]}`, rule).ID
+	create(c, c.Firewalls(), neutron.Firewalls, `{"name":"fw","firewall_policy_id":%q}`, policy)
 }
 
 // TestWhyRefuses: questions without an answer say which part of them is wrong.

@@ -302,7 +302,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 		a.underlay.crypt = c
 	}
 	a.engine = newEngine(a.dp, state, keys, a.underlay, &reporter{a.presence, a.log}, a.log)
-	a.engine.filterLogs = a.filterLogs
+	a.engine.filterLogs, a.engine.live = a.filterLogs, &liveFrames{}
 	a.engine.hellos = newHellos(a.engine, o.LeaseTTL)
 	a.engine.ports = natport.New(natport.Options{HostID: o.HostID, Store: o.Store, Replica: a.replica, Translations: state.nats,
 		Arrived: a.engine.portsArrived, Clock: a.engine.clock, Log: a.log})
@@ -318,6 +318,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 		traces: &traces{engine: a.engine, sim: simulate.NewSimulator(a.engine.net.world), report: a.hostReport,
 			workloads: workload.NewHost(a.net, a.log), pending: map[string]bool{},
 			support: supportbundle.New(filepath.Join(o.StateDir, "support"), o.Support, a.log)}}
+	a.engine.live.publish = a.feed.traces.publish
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)

@@ -57,6 +57,7 @@ type observers struct {
 	carried    tally[string]          // from the ports here of each network, by its id
 	hellos     *hellos
 	filterLogs *filterlog.Writer // of decisions that logs ask for
+	live       *liveFrames
 }
 
 // kept holds the state that outlives the agent in tables of the kernel.

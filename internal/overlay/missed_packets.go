@@ -73,6 +73,7 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 		h.postpone(port, u, came, seen, d)
 		return
 	}
+	h.answerLive(port, u, d)
 	h.recordLogged(d)
 	h.remember(port, p, u)
 	s := h.learnFrom(port, d)

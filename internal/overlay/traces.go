@@ -37,6 +37,8 @@ func (t *traces) changed(c *snapshot.Changed) {
 	switch {
 	case r.Workload != nil:
 		t.submit(r)
+	case r.Live != nil:
+		t.live.add(r)
 	case r.Support != nil:
 		t.publish(r, flow.TraceAnswer{Support: t.support.Part(r.Support)})
 	case r.Report:
@@ -67,6 +69,7 @@ func (t *traces) submit(r *flow.TraceRequest) {
 
 // withdraw takes back the answer to a request that is gone.
 func (t *traces) withdraw(r *flow.TraceRequest) {
+	t.live.remove(r.ID)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.pending, r.ID)

@@ -1,7 +1,7 @@
 // Package console is the operators' view of a running Heddle: its status, traces through the
 // virtual network and probes of it, the BGP sessions of routers, and the format of the store.
-// Every call wants the role admin. It also serves the page that shows these in a browser, and the
-// sessions by which browsers call them.
+// Every call but the one that answers tenants' questions about their ports wants the role admin. It
+// also serves the page that shows these in a browser, and the sessions by which browsers call them.
 package console
 
 import (
@@ -44,9 +44,9 @@ type Options struct {
 func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
-	c := &console{Options: o, world: explain.NewWorld()}
+	c := &console{Options: o, world: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
-	mux.HandleFunc("POST /v1/why", api.Admin(c.why))
+	mux.HandleFunc("POST /v1/why", api.Answering(c.why))
 	mux.HandleFunc("POST /v1/reach", api.Admin(c.reach))
 	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
 	mux.HandleFunc("POST /v1/support", api.Admin(c.support))
@@ -66,6 +66,7 @@ func Register(mux *http.ServeMux, o Options) {
 type console struct {
 	Options
 	world *explain.World
+	asked inFlight
 }
 
 // notFound is the 404 of a record, or err.

@@ -60,7 +60,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait,
 		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
-	srv := httptest.NewServer(api.RequireToken(callertest.WithRoles("admin", "member"), "", api.Routes(mux, api.NoRoute)))
+	srv := httptest.NewServer(api.RequireToken(tokens(), "", api.Routes(mux, api.NoRoute)))
 	t.Cleanup(srv.Close)
 	w.url = srv.URL
 	w.update(t, func(tx *records.Tx) error {
@@ -306,4 +306,11 @@ func TestSilentAgent(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &a); err != nil || status != 200 || a.LiveState {
 		t.Errorf("got %d %s, want the server's own answer", status, body)
 	}
+}
+
+// tokens are those of callers: by their role, or of a project.
+func tokens() callertest.Tokens {
+	all := callertest.WithRoles("admin", "member", "stranger")
+	all["tenant"] = &api.Identity{UserID: "u-tenant", ProjectID: "tenant", Roles: []string{"reader"}}
+	return all
 }

@@ -51,6 +51,7 @@ func (c *console) trace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	explain.NameObjects(snap, answer)
 	answer.Names = namesIn(snap, answer)
 	api.WriteJSON(w, http.StatusOK, answer)
 	return nil
@@ -111,14 +112,19 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, fram
 // askLive has the agent of the host at the entry say what becomes of a frame; nil if none does. The
 // state counts as if packets had left it there.
 func (c *console) askLive(ctx context.Context, snap *records.Snap, at entry, frame []byte, state *flow.State) (*flow.TraceAnswer, error) {
-	if _, alive := schema.HostStates.Peek(snap, at.host); !alive {
-		return nil, nil
-	}
-	answer, err := c.ask(ctx, flow.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame, State: state}, c.TraceWait)
-	if err == nil && answer == nil {
+	answer, err := c.askAgent(ctx, snap, flow.TraceRequest{HostID: at.host, PortID: at.port, Frame: frame, State: state}, c.TraceWait)
+	if _, alive := schema.HostStates.Peek(snap, at.host); alive && err == nil && answer == nil {
 		c.Log.Warn("no answer to a trace", "host", schema.HostName(snap, at.host), "id", at.host, "port", at.port, "waited", c.TraceWait)
 	}
 	return answer, err
+}
+
+// askAgent has the agent of a live host answer a request; nil if it does not, or is not alive.
+func (c *console) askAgent(ctx context.Context, snap *records.Snap, request flow.TraceRequest, wait time.Duration) (*flow.TraceAnswer, error) {
+	if _, alive := schema.HostStates.Peek(snap, request.HostID); !alive {
+		return nil, nil
+	}
+	return c.ask(ctx, request, wait)
 }
 
 // ask leaves a request to an agent in the store, under a lease, and waits for the answer; nil when

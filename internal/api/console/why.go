@@ -3,6 +3,9 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
+	"sync"
+	"time"
 
 	"heddle/internal/api"
 	"heddle/internal/api/operator"
@@ -17,23 +20,77 @@ var faultStatus = map[explain.FaultKind]int{
 	explain.Ambiguous: http.StatusConflict, explain.Unfit: http.StatusConflict,
 }
 
-// why answers whether a new connection would pass, and why.
+// questionTime bounds how long a question may take, and mostQuestions how many of them a user may
+// have in flight.
+const (
+	questionTime  = 10 * time.Second
+	mostQuestions = 2
+	// liveWait bounds how long a question waits for a real packet.
+	liveWait = 20 * time.Second
+)
+
+// inFlight counts questions that are being answered.
+type inFlight struct {
+	mu     sync.Mutex
+	byUser map[string]int
+}
+
+// begin counts a question of a user until end is called; it refuses too many.
+func (q *inFlight) begin(user string) (end func(), err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.byUser[user] >= mostQuestions {
+		return nil, api.Errorf(http.StatusTooManyRequests, "%d questions of this user are being answered: wait for one of them", mostQuestions)
+	}
+	q.byUser[user]++
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.byUser[user]--; q.byUser[user] == 0 {
+			delete(q.byUser, user)
+		}
+	}, nil
+}
+
+// why answers whether a new connection would pass, and why. Members and readers of a project ask
+// about its own ports, administrators about all.
 func (c *console) why(w http.ResponseWriter, r *http.Request) error {
+	caller := api.Caller(r.Context())
+	mayAsk := caller.ProjectID != "" && (slices.Contains(caller.Roles, "member") || slices.Contains(caller.Roles, "reader"))
+	if !caller.Admin() && !mayAsk {
+		return api.Errorf(http.StatusForbidden, "This call wants the role admin, or the role member or reader in a project.")
+	}
+	end, err := c.asked.begin(caller.UserID)
+	if err != nil {
+		return err
+	}
+	defer end()
 	var req operator.WhyRequest
 	if err := api.ReadStrictJSON(r, &req); err != nil {
 		return err
 	}
-	snap, err := c.DB.View(r.Context())
+	limit := questionTime
+	if req.Live || req.Dropped {
+		limit += liveWait
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	snap, err := c.DB.View(ctx)
 	if err != nil {
 		return err
 	}
-	a, err := c.world.Why(r.Context(), snap, &req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
+	a, err := c.world.Why(ctx, snap, caller, &req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
+		if p.Live != nil {
+			return c.askAgent(ctx, snap, flow.TraceRequest{HostID: p.HostID, PortID: p.PortID, Live: p.Live}, liveWait)
+		}
 		return c.askLive(ctx, snap, entry{p.PortID, p.HostID}, p.Frame, p.State)
 	})
 	if err != nil {
 		return faultError(err)
 	}
-	a.Names = whyNames(snap, a)
+	if caller.Admin() {
+		a.Names = whyNames(snap, a)
+	}
 	api.WriteJSON(w, http.StatusOK, a)
 	return nil
 }

@@ -17,6 +17,10 @@ type WhyRequest struct {
 	// Reply asks for the answer within a connection that is there: by what hosts know, in place of
 	// what the first packet would leave.
 	Reply bool `json:"reply,omitempty"`
+	// Live waits for the next first packet that is like this, and explains it; Dropped for one that
+	// is dropped.
+	Live    bool `json:"live,omitempty"`
+	Dropped bool `json:"dropped,omitempty"`
 }
 
 // Verdicts of questions.
@@ -53,6 +57,8 @@ type WhyLeg struct {
 	Allowed bool   `json:"allowed"`
 	Port    string `json:"port,omitempty"` // id of the port that the packet arrives at
 	Reason  string `json:"reason"`         // in words, also where it is allowed
+	// By lists the users' objects that have decided: the rules that let it pass, and what drops it.
+	By []flow.Object `json:"by,omitempty"`
 	// Nearest lists, of a packet that no security group lets pass, the rule of each group that came
 	// nearest.
 	Nearest []NearestRule    `json:"nearest,omitempty"`

@@ -54,6 +54,12 @@ func firewallRules(f *neutron.Firewall, rules []neutron.FirewallRule) []topology
 	return append(out, fixed(roleFirewallDrop, literal(topology.Drop, anyFragment())))
 }
 
+// IsOfFirewallRule reports whether a rule of a chain of the owner, a firewall or the policy of a
+// firewall group, is that of a user's rule with this id.
+func IsOfFirewallRule(owner, userRule, rule string) bool {
+	return rule == userRule || rule == Derive(roleFirewallShared, owner, userRule) || rule == Derive(roleGroupRule, owner, userRule)
+}
+
 // firewallRule translates one rule; false if its text is invalid and it would allow packets. One
 // that would deny some then denies all.
 func firewallRule(r *neutron.FirewallRule) (topology.Rule, bool) {

@@ -57,6 +57,11 @@ func groupRule(r *neutron.SecurityGroupRule) []topology.Rule {
 	return []topology.Rule{rule, companion}
 }
 
+// IsOfGroupRule reports whether a rule of a group's chains, by its id, is r's.
+func IsOfGroupRule(r *neutron.SecurityGroupRule, rule string) bool {
+	return rule == r.ID || rule == Derive(roleSGNonHeader, r.ID)
+}
+
 // remoteClauses returns the clauses on family, protocol and remote side; false for invalid text.
 func remoteClauses(r *neutron.SecurityGroupRule) (topology.Condition, bool) {
 	c := topology.Condition{DlType: etherIPv4}

@@ -27,7 +27,7 @@ type Step struct {
 	After  *Headers `json:"after,omitempty"`
 	// Routes are those to the packet's destination that a router has had to choose from.
 	Routes []RouteChoice `json:"routes,omitempty"`
-	// Object is the user's object that decided, as far as a server knows.
+	// Object is the user's object that decided. Agents know no names.
 	Object *Object `json:"object,omitempty"`
 }
 
@@ -105,11 +105,12 @@ type RouteChoice struct {
 	To     netip.Prefix `json:"to"`
 	Text   string       `json:"text"`
 	WhyNot string       `json:"whyNot,omitempty"` // "": it is taken
+	Object *Object      `json:"object,omitempty"` // of a user's that the route is of
 }
 
 // Object is an object of a user's.
 type Object struct {
-	Kind string `json:"kind"` // such as port, router, security group rule
+	Kind string `json:"kind"` // such as port, router, security-group-rule
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 	// Group is the object that this one is part of, such as the security group of a rule.

@@ -1,6 +1,10 @@
 package flow
 
-import "heddle/internal/topology"
+import (
+	"net/netip"
+
+	"heddle/internal/topology"
+)
 
 // TraceRequest asks a host's agent to simulate a frame on a port with its live state, to report on
 // the host, to probe from a temporary workload, or for a support bundle; short-lived.
@@ -9,6 +13,9 @@ type TraceRequest struct {
 	HostID string `json:"hostId"`
 	PortID string `json:"portId"`
 	Frame  []byte `json:"frame"`
+	// Live asks for a frame that comes in by the port, in place of one that is given; agents of
+	// earlier versions do not know it.
+	Live *LiveFrames `json:"live,omitempty"`
 	// State counts as if packets had left it on this host.
 	State  *State `json:"state,omitempty"`
 	Report bool   `json:"report,omitempty"` // in place of a walk; agents of earlier versions do not know it
@@ -19,6 +26,16 @@ type TraceRequest struct {
 	Workload *topology.WorkloadRequest `json:"workload,omitempty"`
 	// Support asks for a bundle in place of a walk; agents of earlier versions do not know it.
 	Support *topology.SupportRequest `json:"support,omitempty"`
+}
+
+// LiveFrames are the first frames of connections that a question waits for.
+type LiveFrames struct {
+	Src     netip.Addr `json:"src"`
+	Dst     netip.Addr `json:"dst"`
+	Proto   uint8      `json:"proto"`
+	SrcPort uint16     `json:"srcPort,omitempty"` // 0: any
+	DstPort uint16     `json:"dstPort,omitempty"` // 0: any, as of protocols without ports
+	Dropped bool       `json:"dropped,omitempty"` // only one that is dropped
 }
 
 // TraceAnswer is the answer to a [TraceRequest], as `heddle trace` prints it.
@@ -35,6 +52,8 @@ type TraceAnswer struct {
 	Copies    []TraceOutput `json:"copies,omitempty"`  // ports that get copies for mirrors
 	Replies   []TraceReply  `json:"replies,omitempty"` // what the virtual network itself sends
 	Walk      []Step        `json:"walk"`
+	// Frame holds the frame that came in, if the request waited for one.
+	Frame []byte `json:"frame,omitempty"`
 	// Rewrite has the headers with which the packet leaves; null: those with which it came.
 	Rewrite *Rewrite `json:"rewrite,omitempty"`
 	// State holds what the packet would leave behind; nil from agents of earlier versions.

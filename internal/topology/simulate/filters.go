@@ -132,6 +132,7 @@ func (f *filters) execute(c *chain, r *rule) (verb, *chain, *rule) {
 		}
 		return v, by, at
 	case translate:
+		f.nat.chain = c
 		return f.nat.apply(f, r.nat, r.id), c, r
 	}
 	return r.verb, c, r

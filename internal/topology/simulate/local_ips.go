@@ -183,7 +183,7 @@ func (s *Simulator) translateLocal(n *network, x *localIP) bool {
 
 // applyLocal applies a translation of an entry.
 func (s *Simulator) applyLocal(x *localIP, t *translation) verb {
-	s.nat.device = x.def.ID
+	s.nat.device, s.nat.chain = x.def.ID, nil
 	defer func() { s.nat.device = "" }()
 	return s.nat.apply(&s.filters, t, x.def.ID)
 }

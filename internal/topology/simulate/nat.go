@@ -52,6 +52,7 @@ type translator struct {
 	unsure bool
 	reads  *Reads            // what the caller wants to know of it
 	used   *flow.Translation // by the rule at hand, if the walk is wanted
+	chain  *chain            // of that rule; nil: it is in none
 }
 
 // apply returns goOn if the rule finds nothing to do, else its action; ended if the packet cannot
@@ -80,6 +81,9 @@ func (n *translator) apply(f *filters, t *translation, rule string) verb {
 	}
 	if n.dec.explain {
 		n.dec.Walk = append(n.dec.Walk, flow.Step{Device: n.device, Kind: flow.StepTranslation, Rule: rule, Text: translationText(&old, f.now), Translation: n.used})
+		if n.chain != nil {
+			n.dec.last().Object = ownedObject(n.world.ownerOfRule(n.chain.id, rule))
+		}
 		n.dec.changed(n.dec.headers(&old), f.now)
 	}
 	if t.limits != nil && !f.generated {

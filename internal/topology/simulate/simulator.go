@@ -220,6 +220,9 @@ func (s *Simulator) conclude() {
 		}
 	}
 	d.Cacheable = s.cacheable()
+	if d.explain {
+		s.nameOwners()
+	}
 }
 
 // cacheable reports whether the headers of flow keys alone decide.
