@@ -156,6 +156,10 @@ func (b *browser) objects(s *plugSite, webPort string) {
 	b.open("/topology?view=picture&scope="+odd.ID, "<img src=x")
 	b.check("markup-topology")
 	b.open("/topology?scope=nope", "no network, router or project has the id nope")
+
+	s.api.mustCreate(t, "port", map[string]any{"network_id": s.network.ID, "name": "lost", "binding:host_id": "nowhere"})
+	b.open("/", "1 problem", "ports that name a host that has not joined", "lost on nowhere", "Next: name a host that heddle host list shows", "1 bound to no host")
+	b.check("overview-problem")
 }
 
 // keyboard logs in, asks and looks at the steps of the answer without a pointer.
