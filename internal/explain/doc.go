@@ -3,7 +3,7 @@
 //
 //	question ─▶ ends ─▶ first packet ─▶ simulate ─▶ arrives? ─▶ reply ─▶ simulate ─▶ answer
 //	                                       ▲                                           │ denied
-//	                                       └── with a rule added in memory ◀───────────┘
+//	                                       └── with a change made in memory ◀──────────┘
 //
 // A [World] is kept from question to question and follows the store.
 package explain
