@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -36,6 +38,21 @@ func TestReach(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, text)
 	}
 	has(t, succeed(t, s.ctl, reach("--by", "group", "--port", "80")...), "tcp 80, pairs of machines that reach each other:\n", "  default → closed: 1 of 1\n")
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	assert := func(text string) []string {
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return reach("--assert", rules)
+	}
+	has(t, succeed(t, s.ctl, assert("- never: {from: outside, to: {group: closed}}\n- never: {from: {port: client}, to: {group: closed}}\n  but: [{proto: tcp, port: 80}]\n")...),
+		rules+":1: holds, with 1 pair\n", rules+":2: holds, with 1 pair\n")
+	text, code = output(t, s.ctl, assert("- always: {from: {port: client}, to: {port: web}}\n  by: [{proto: tcp, port: 81}]\n")...)
+	if has(t, text, rules+":1: broken by 1 of 1 pair\n  client 10.0.0.12 → web 10.0.0.11: tcp 81\ndenied: tcp 81 from client"); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	refuse(t, s.ctl, 1, rules+":2: ", assert("- never:\n    from: {group: missing}\n    to: outside\n")...)
+	refuse(t, s.ctl, 2, rules+": ", assert("- nobody: {from: outside}\n")...)
 	refuse(t, s.ctl, 1, "by: ", reach("--by", "colour", "--port", "80")...)
 	refuse(t, s.ctl, 1, "port: all pairs are counted for one service", reach("--by", "group")...)
 	refuse(t, s.ctl, 1, `to: no port has the id or name "missing"`, reach("--to", "missing")...)

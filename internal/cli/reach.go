@@ -19,14 +19,16 @@ import (
 func reachCommand() *cobra.Command {
 	var req operator.ReachRequest
 	var port int
+	var rules string
 	cmd := &cobra.Command{
-		Use:   "reach --to PORT|ADDRESS | --from PORT|ADDRESS | --by group|network|project",
+		Use:   "reach --to PORT|ADDRESS | --from PORT|ADDRESS | --by group|network|project | --assert FILE",
 		Short: "Ask who can reach a machine, or what a machine can reach, by which services",
 		Long: `Finds all services at once by which new connections arrive at a machine and are answered, or which a machine can open: of each protocol,
 port, and type of ICMP, from clients' source ports (1024 to 65535) and from machines' own addresses. It asks the code that forwards packets,
 so the answer is exact for the virtual network as the store has it. Outside stands for all addresses beyond LANs and uplinks. With both
 ends it tells the services between these two. --by asks for one service about all pairs of machines, and counts them by the sets that
-they are in. Exits 1 if nothing is reached.
+they are in. --assert holds the virtual network to rules in a YAML file, and traces what breaks them. Exits 1 if nothing is reached, or a rule
+is broken.
   heddle reach --to db
   heddle reach --to db --proto tcp --port 5432
   heddle reach --from web
@@ -42,14 +44,21 @@ they are in. Exits 1 if nothing is reached.
 	f.IntVar(&port, "port", 0, "only this destination `port`, of tcp without --proto")
 	f.StringVar(&req.By, "by", "", "all pairs of machines, counted by `set`: group, network or project")
 	f.IntVar(&req.Version, "ip-version", 0, "`version` of IP with --by: 4 (default) or 6")
-	for _, name := range []string{"from", "to", "proto", "port", "by", "ip-version"} {
+	f.StringVar(&rules, "assert", "", "`file` of rules about who reaches whom")
+	for _, name := range []string{"from", "to", "proto", "port", "by", "ip-version", "assert"} {
 		perCall(f, name)
 	}
 	for _, name := range []string{"from", "to"} {
 		registerCompletion(cmd, name, completeWorkloadPorts(login))
 	}
-	cmd.MarkFlagsOneRequired("to", "from", "by")
+	cmd.MarkFlagsOneRequired("to", "from", "by", "assert")
+	for _, name := range []string{"to", "from", "by", "proto", "port"} {
+		cmd.MarkFlagsMutuallyExclusive("assert", name)
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if rules != "" {
+			return assertReach(cmd, login, rules, *format)
+		}
 		if port < 0 || port > 0xffff || port == 0 && f.Changed("port") {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--port %d: want 1 to 65535", port)}
 		}

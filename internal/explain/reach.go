@@ -43,6 +43,7 @@ type survey struct {
 
 	rows   map[string]*operator.Reach
 	silent int
+	heard  func(a *reach.OutsideAnswer, own netip.Addr) // of answers about outside; nil: rows have them
 }
 
 func (w *World) newSurvey(snap *records.Snap, q *operator.ReachRequest) (*survey, error) {
@@ -249,6 +250,10 @@ func (x *survey) toOutside(from *reach.End) {
 // noteOutside notes the answer for a range of addresses outside that know the machine by one of its
 // own.
 func (x *survey) noteOutside(a *reach.OutsideAnswer, own netip.Addr) {
+	if x.heard != nil {
+		x.heard(a, own)
+		return
+	}
 	row := x.row(&a.Answer, own.Is4())
 	i := slices.IndexFunc(row.Outside, func(o operator.ReachOutside) bool { return o.Address == own })
 	if i < 0 {

@@ -43,6 +43,16 @@ func (s *Services) Whole() (protos []uint8) {
 	return protos
 }
 
+// First returns the first service of a protocol in the set.
+func (s *Services) First(proto uint8) (n uint16, ok bool) {
+	for _, r := range s.ranges() {
+		if r.Proto == proto {
+			return r.Low, true
+		}
+	}
+	return 0, false
+}
+
 // Parts returns the services of other protocols, in order.
 func (s *Services) Parts() []Range { return s.parts }
 

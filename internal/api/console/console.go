@@ -48,6 +48,7 @@ func Register(mux *http.ServeMux, o Options) {
 	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
 	mux.HandleFunc("POST /v1/why", api.Answering(c.why))
 	mux.HandleFunc("POST /v1/reach", api.Admin(c.reach))
+	mux.HandleFunc("POST /v1/reach/assert", api.Admin(c.assert))
 	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
 	mux.HandleFunc("POST /v1/support", api.Admin(c.support))
 	mux.HandleFunc("GET /v1/status", api.Admin(c.status))

@@ -52,3 +52,28 @@ func reachNames(snap *records.Snap, a *operator.ReachAnswer) map[string]flow.Tra
 	}
 	return namesOf(snap, idsOf(ids))
 }
+
+// assert holds the virtual network to rules about who reaches whom.
+func (c *console) assert(w http.ResponseWriter, r *http.Request) error {
+	var req operator.AssertRequest
+	if err := api.ReadStrictJSON(r, &req); err != nil {
+		return err
+	}
+	snap, err := c.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	a, err := c.world.Assert(snap, &req)
+	if err != nil {
+		return faultError(err)
+	}
+	for i := range a.Results {
+		for _, b := range a.Results[i].Examples {
+			if b.Why != nil {
+				b.Why.Names = whyNames(snap, b.Why)
+			}
+		}
+	}
+	api.WriteJSON(w, http.StatusOK, a)
+	return nil
+}
