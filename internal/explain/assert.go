@@ -118,7 +118,7 @@ func (x *assertion) choose(field string, s operator.Selection) (selected, error)
 	case s.Outside:
 		return selected{outside: true}, nil
 	case s.Port != "":
-		e, err := findEnd(x.snap, field+".port", s.Port)
+		e, err := finder{x.snap, operators}.findEnd(field+".port", s.Port)
 		if err != nil {
 			return selected{}, err
 		}
@@ -346,7 +346,7 @@ func (x *assertion) trace(f *faults) *operator.WhyAnswer {
 			break
 		}
 	}
-	i, err := newInquiry(x.world.world, x.snap, &q)
+	i, err := newInquiry(x.world.world, x.snap, operators, &q)
 	if err != nil {
 		return nil
 	}
