@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -57,5 +59,26 @@ func TestReach(t *testing.T) {
 	refuse(t, s.ctl, 1, "port: all pairs are counted for one service", reach("--by", "group")...)
 	refuse(t, s.ctl, 1, `to: no port has the id or name "missing"`, reach("--to", "missing")...)
 	refuse(t, s.ctl, 2, "--port 0: want 1 to 65535", reach("--to", "web", "--port", "0")...)
+	reachAtRevisions(t, s, reach)
 	refuse(t, s.ctl, 2, "want at least one of --to, --from, --by", reach()...)
+}
+
+// reachAtRevisions asks for a past in which the group had its rule, after that is gone.
+func reachAtRevisions(t *testing.T, s *plugSite, reach func(...string) []string) {
+	t.Helper()
+	var before struct{ Revision int64 }
+	if err := json.Unmarshal([]byte(succeed(t, s.ctl, reach("--to", "web", "-o", "json")...)), &before); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, s.ctl, "port", "set", "web", "--sg", "default", "--data", s.data)
+	at := strconv.FormatInt(before.Revision, 10)
+	has(t, succeed(t, s.ctl, reach("--to", "web")...), "  IPv4 all\n    from client 10.0.0.12\n")
+	has(t, succeed(t, s.ctl, reach("--to", "web", "--at", at)...), "as of revision "+at+", ", "  IPv4 tcp 80\n    from client 10.0.0.12\n")
+	text, code := output(t, s.ctl, "why", "--data", s.data, "--from", "client", "--to", "web:81", "--at", at)
+	if has(t, text, "as of revision "+at+", ", "denied: tcp 81 "); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	refuse(t, s.ctl, 1, "at 2020-01-01T00:00:00Z: not recorded before ", reach("--to", "web", "--at", "2020-01-01T00:00:00Z")...)
+	refuse(t, s.ctl, 2, "--at: \"yesterday\"", reach("--to", "web", "--at", "yesterday")...)
+	refuse(t, s.ctl, 1, "real packets are those of the present", "why", "--data", s.data, "--from", "client", "--to", "web:80", "--at", at, "--live")
 }

@@ -19,7 +19,7 @@ import (
 func reachCommand() *cobra.Command {
 	var req operator.ReachRequest
 	var port int
-	var rules string
+	var rules, at string
 	cmd := &cobra.Command{
 		Use:   "reach --to PORT|ADDRESS | --from PORT|ADDRESS | --by group|network|project | --assert FILE",
 		Short: "Ask who can reach a machine, or what a machine can reach, by which services",
@@ -44,8 +44,9 @@ is broken.
 	f.IntVar(&port, "port", 0, "only this destination `port`, of tcp without --proto")
 	f.StringVar(&req.By, "by", "", "all pairs of machines, counted by `set`: group, network or project")
 	f.IntVar(&req.Version, "ip-version", 0, "`version` of IP with --by: 4 (default) or 6")
+	f.StringVar(&at, "at", "", "answer for a past `time`, such as 2h, 3d or 2026-11-28T06:00:00Z, or a revision as heddle history prints it")
 	f.StringVar(&rules, "assert", "", "`file` of rules about who reaches whom")
-	for _, name := range []string{"from", "to", "proto", "port", "by", "ip-version", "assert"} {
+	for _, name := range []string{"from", "to", "proto", "port", "by", "ip-version", "at", "assert"} {
 		perCall(f, name)
 	}
 	for _, name := range []string{"from", "to"} {
@@ -56,16 +57,19 @@ is broken.
 		cmd.MarkFlagsMutuallyExclusive("assert", name)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if req.At, err = momentOf(at); err != nil {
+			return err
+		}
 		if rules != "" {
-			return assertReach(cmd, login, rules, *format)
+			return assertReach(cmd, login, rules, *format, req.At)
 		}
 		if port < 0 || port > 0xffff || port == 0 && f.Changed("port") {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--port %d: want 1 to 65535", port)}
 		}
 		req.Port = uint16(port)
 		var a operator.ReachAnswer
-		err := callOperator(cmd, login, http.MethodPost, "/v1/reach", &req, &a)
-		if err != nil {
+		if err := callOperator(cmd, login, http.MethodPost, "/v1/reach", &req, &a); err != nil {
 			return err
 		}
 		if *format == "json" {
@@ -83,6 +87,7 @@ is broken.
 
 func printReach(w io.Writer, a *operator.ReachAnswer) {
 	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
+	printMoment(w, a.Revision, a.Time)
 	what := "services"
 	if a.Service != "" {
 		what = a.Service

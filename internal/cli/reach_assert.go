@@ -25,12 +25,12 @@ const maxRules = 1 << 20
 
 // assertReach holds the virtual network to the rules in a file, and prints what became of each. The
 // error of a breach is exit code 1.
-func assertReach(cmd *cobra.Command, login *cloud.Config, file, format string) error {
+func assertReach(cmd *cobra.Command, login *cloud.Config, file, format, at string) error {
 	text, err := readRules(file)
 	if err != nil {
 		return err
 	}
-	var req operator.AssertRequest
+	req := operator.AssertRequest{At: at}
 	converted, err := offline.DocumentJSON(text)
 	if err == nil {
 		err = strictjson.Unmarshal(converted, &req.Rules)
@@ -88,6 +88,7 @@ func pairsText(n int) string {
 
 func printAssertions(w io.Writer, file string, text []byte, a *operator.AssertAnswer) {
 	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
+	printMoment(w, a.Revision, a.Time)
 	for i, r := range a.Results {
 		where := sourceline.Prefix(file, text, fmt.Sprintf("[%d]", i))
 		switch {

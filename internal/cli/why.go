@@ -22,6 +22,7 @@ func whyCommand() *cobra.Command {
 	var req operator.WhyRequest
 	var from, to string
 	var steps bool
+	var at string
 	cmd := &cobra.Command{
 		Use:   "why --from PORT|ADDRESS[:PORT] --to PORT|ADDRESS[:PORT]",
 		Short: "Ask whether a new connection would pass the virtual network, and why",
@@ -44,8 +45,9 @@ were tried in memory, and are not carried out. Exits 1 if the connection would n
 	f.BoolVar(&req.Reply, "reply", false, "ask about the answer within a connection that is there already, by what hosts know of it")
 	f.BoolVar(&req.Live, "live", false, "wait for the next real first packet like this, 20 seconds at most, and explain it")
 	f.BoolVar(&req.Dropped, "dropped", false, "likewise for the next one that is dropped")
+	f.StringVar(&at, "at", "", "answer for a past `time`, such as 2h, 3d or 2026-11-28T06:00:00Z, or a revision as heddle history prints it")
 	f.BoolVar(&steps, "steps", false, "print each step of both ways")
-	for _, name := range []string{"from", "to", "proto", "reply", "live", "dropped", "steps"} {
+	for _, name := range []string{"from", "to", "proto", "reply", "live", "dropped", "at", "steps"} {
 		perCall(f, name)
 	}
 	cobra.CheckErr(cmd.MarkFlagRequired("from"))
@@ -59,6 +61,9 @@ were tried in memory, and are not carried out. Exits 1 if the connection would n
 		}
 		if req.To, req.Port, err = splitPort(to); err != nil {
 			return &command.Exit{Code: 2, Text: "--to: " + err.Error()}
+		}
+		if req.At, err = momentOf(at); err != nil {
+			return err
 		}
 		var a operator.WhyAnswer
 		if err := callOperator(cmd, login, http.MethodPost, "/v1/why", &req, &a); err != nil {
@@ -99,6 +104,7 @@ func splitPort(text string) (name string, port uint16, err error) {
 func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
 	names := &flow.TraceAnswer{Names: a.Names}
+	printMoment(w, a.Revision, a.Time)
 	line("%s: %s from %s to %s", a.Verdict, a.Service, endText(a.From), endText(a.To))
 	leg := func(way string, l *operator.WhyLeg) {
 		verdict := "denied"

@@ -86,7 +86,11 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.showRouted(ctx); err != nil {
 		return err
 	}
-	return d.showPrivate(ctx)
+	if err := d.showPrivate(ctx); err != nil {
+		return err
+	}
+	d.showQuestions(ctx, c)
+	return nil
 }
 
 // stage makes tenants, networks, groups, ports and machines.

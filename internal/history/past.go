@@ -29,9 +29,9 @@ func At(ctx context.Context, j *journal.Journal, at time.Time) (*records.Snap, t
 	return tables(st), st.Time, nil
 }
 
-// AtRevision is At for a revision of the newest epoch.
-func AtRevision(ctx context.Context, j *journal.Journal, revision int64) (*records.Snap, time.Time, error) {
-	st, err := j.AtRevision(ctx, journal.Position{Revision: revision})
+// AtRevision is At for a revision, of the newest epoch if it names none.
+func AtRevision(ctx context.Context, j *journal.Journal, at journal.Position) (*records.Snap, time.Time, error) {
+	st, err := j.AtRevision(ctx, at)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

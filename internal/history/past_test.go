@@ -104,7 +104,7 @@ func TestAt(t *testing.T) {
 	}
 	snaps = append(snaps, c.view(t))
 	for _, want := range snaps {
-		got, at, err := AtRevision(t.Context(), c.journal, want.Revision())
+		got, at, err := AtRevision(t.Context(), c.journal, journal.Position{Revision: want.Revision()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func BenchmarkAt(b *testing.B) {
 	revision := c.view(b).Revision()
 	b.Run("tables", func(b *testing.B) {
 		for b.Loop() {
-			if _, _, err := AtRevision(context.Background(), c.journal, revision); err != nil {
+			if _, _, err := AtRevision(context.Background(), c.journal, journal.Position{Revision: revision}); err != nil {
 				b.Fatal(err)
 			}
 		}

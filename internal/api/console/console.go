@@ -68,6 +68,7 @@ type console struct {
 	Options
 	world *explain.World
 	asked inFlight
+	moments
 }
 
 // notFound is the 404 of a record, or err.

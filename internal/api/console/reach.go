@@ -13,19 +13,24 @@ import (
 
 // reach answers who can reach a machine, or what a machine can reach.
 func (c *console) reach(w http.ResponseWriter, r *http.Request) error {
+	end, err := c.asked.begin(api.Caller(r.Context()).UserID)
+	if err != nil {
+		return err
+	}
+	defer end()
 	var req operator.ReachRequest
 	if err := api.ReadStrictJSON(r, &req); err != nil {
 		return err
 	}
-	snap, err := c.DB.View(r.Context())
+	at, err := c.moment(r.Context(), req.At)
 	if err != nil {
 		return err
 	}
-	a, err := c.world.Reach(snap, &req)
+	a, err := at.world.Reach(at.snap, &req)
 	if err != nil {
 		return faultError(err)
 	}
-	a.Names = reachNames(snap, a)
+	a.Time, a.Names = at.time, reachNames(at.snap, a)
 	api.WriteJSON(w, http.StatusOK, a)
 	return nil
 }
@@ -55,22 +60,28 @@ func reachNames(snap *records.Snap, a *operator.ReachAnswer) map[string]flow.Tra
 
 // assert holds the virtual network to rules about who reaches whom.
 func (c *console) assert(w http.ResponseWriter, r *http.Request) error {
+	end, err := c.asked.begin(api.Caller(r.Context()).UserID)
+	if err != nil {
+		return err
+	}
+	defer end()
 	var req operator.AssertRequest
 	if err := api.ReadStrictJSON(r, &req); err != nil {
 		return err
 	}
-	snap, err := c.DB.View(r.Context())
+	at, err := c.moment(r.Context(), req.At)
 	if err != nil {
 		return err
 	}
-	a, err := c.world.Assert(snap, &req)
+	a, err := at.world.Assert(at.snap, &req)
 	if err != nil {
 		return faultError(err)
 	}
+	a.Time = at.time
 	for i := range a.Results {
 		for _, b := range a.Results[i].Examples {
 			if b.Why != nil {
-				b.Why.Names = whyNames(snap, b.Why)
+				b.Why.Names = whyNames(at.snap, b.Why)
 			}
 		}
 	}

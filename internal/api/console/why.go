@@ -10,6 +10,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/operator"
 	"heddle/internal/explain"
+	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/topology/flow"
 )
@@ -75,11 +76,20 @@ func (c *console) why(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	snap, err := c.DB.View(ctx)
+	if req.At != "" {
+		if err := mayAskAt(caller, &req); err != nil {
+			return err
+		}
+	}
+	at, err := c.moment(ctx, req.At)
 	if err != nil {
 		return err
 	}
-	a, err := c.world.Why(ctx, snap, caller, &req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
+	snap := at.snap
+	a, err := at.world.Why(ctx, snap, caller, &req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
+		if at.time != nil {
+			return nil, nil // agents know the present
+		}
 		if p.Live != nil {
 			return c.askAgent(ctx, snap, flow.TraceRequest{HostID: p.HostID, PortID: p.PortID, Live: p.Live}, liveWait)
 		}
@@ -88,10 +98,22 @@ func (c *console) why(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return faultError(err)
 	}
+	a.Time = at.time
 	if caller.Admin() {
 		a.Names = whyNames(snap, a)
 	}
 	api.WriteJSON(w, http.StatusOK, a)
+	return nil
+}
+
+// mayAskAt refuses questions about the past that have no answer.
+func mayAskAt(caller neutron.Caller, q *operator.WhyRequest) error {
+	switch {
+	case !caller.Admin():
+		return api.Errorf(http.StatusForbidden, "A question about the past wants the role admin.")
+	case q.Live || q.Dropped:
+		return api.Errorf(http.StatusBadRequest, "at: real packets are those of the present: ask without live and dropped")
+	}
 	return nil
 }
 

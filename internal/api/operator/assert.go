@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"time"
 )
 
 // AssertRequest is a list of rules about who reaches whom, to be held to the virtual network
 // (explain §6).
 type AssertRequest struct {
 	Rules []Assertion `json:"rules"`
+	// At asks about the past: a time in RFC 3339, or a revision as heddle history prints it.
+	At string `json:"at,omitempty"`
 }
 
 // Assertion is one rule: no machine of one selection ever reaches one of another but by some
@@ -61,8 +64,10 @@ type AssertService struct {
 
 // AssertAnswer is a list of the results of rules, in their order.
 type AssertAnswer struct {
-	Revision int64          `json:"revision"`
-	Results  []AssertResult `json:"results"`
+	Revision int64 `json:"revision"`
+	// Time is that of the commit of the revision, of a question about the past.
+	Time    *time.Time     `json:"time,omitempty"`
+	Results []AssertResult `json:"results"`
 }
 
 // AssertResult is the result of one rule.

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"net/netip"
+	"time"
 
 	"heddle/internal/topology/flow"
 )
@@ -14,16 +15,20 @@ type ReachRequest struct {
 	Version  int    `json:"version,omitempty"`  // of IP with By, 4 or 6; 0 = 4
 	Protocol string `json:"protocol,omitempty"` // name or number; "" = tcp with a port, else all services
 	Port     uint16 `json:"port,omitempty"`     // the only destination port to ask about
+	// At asks about the past: a time in RFC 3339, or a revision as heddle history prints it.
+	At string `json:"at,omitempty"`
 }
 
 // ReachAnswer is the answer.
 type ReachAnswer struct {
-	Revision int64   `json:"revision"` // of the store, that the answer is of
-	From     *WhyEnd `json:"from,omitempty"`
-	To       *WhyEnd `json:"to,omitempty"`
-	Service  string  `json:"service,omitempty"` // the only one, in words; "" = all
-	Reaches  []Reach `json:"reaches"`           // by services, those of most ends first
-	Silent   int     `json:"silent"`            // ports that reach, or are reached by, nothing
+	Revision int64 `json:"revision"` // of the store, that the answer is of
+	// Time is that of the commit of the revision, of a question about the past.
+	Time    *time.Time `json:"time,omitempty"`
+	From    *WhyEnd    `json:"from,omitempty"`
+	To      *WhyEnd    `json:"to,omitempty"`
+	Service string     `json:"service,omitempty"` // the only one, in words; "" = all
+	Reaches []Reach    `json:"reaches"`           // by services, those of most ends first
+	Silent  int        `json:"silent"`            // ports that reach, or are reached by, nothing
 	// Pairs has the pairs of sets that By asked for in which some machine reaches another. Of very
 	// many the first are there, and PairsOmitted counts the others.
 	Pairs        []ReachPairs `json:"pairs,omitempty"`

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"net/netip"
+	"time"
 
 	"heddle/internal/topology/flow"
 )
@@ -21,6 +22,8 @@ type WhyRequest struct {
 	// is dropped.
 	Live    bool `json:"live,omitempty"`
 	Dropped bool `json:"dropped,omitempty"`
+	// At asks about the past: a time in RFC 3339, or a revision as heddle history prints it.
+	At string `json:"at,omitempty"`
 }
 
 // Verdicts of questions.
@@ -32,14 +35,16 @@ const (
 
 // WhyAnswer is the answer whether a new connection would pass in both directions.
 type WhyAnswer struct {
-	Verdict  string   `json:"verdict"`
-	Revision int64    `json:"revision"` // of the store, that the answer is of
-	From     WhyEnd   `json:"from"`
-	To       WhyEnd   `json:"to"`
-	Service  string   `json:"service"` // in words, such as "tcp 443"
-	There    WhyLeg   `json:"there"`
-	Back     *WhyLeg  `json:"back,omitempty"` // null: nothing is known to arrive that could be answered
-	Remedies []Remedy `json:"remedies"`       // after all of which it would pass
+	Verdict  string `json:"verdict"`
+	Revision int64  `json:"revision"` // of the store, that the answer is of
+	// Time is that of the commit of the revision, of a question about the past.
+	Time     *time.Time `json:"time,omitempty"`
+	From     WhyEnd     `json:"from"`
+	To       WhyEnd     `json:"to"`
+	Service  string     `json:"service"` // in words, such as "tcp 443"
+	There    WhyLeg     `json:"there"`
+	Back     *WhyLeg    `json:"back,omitempty"` // null: nothing is known to arrive that could be answered
+	Remedies []Remedy   `json:"remedies"`       // after all of which it would pass
 	// Names has what the ids in the answer stand for.
 	Names map[string]flow.TraceName `json:"names"`
 }

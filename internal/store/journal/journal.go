@@ -98,7 +98,7 @@ type writer struct {
 	position   Position  // of what was delivered last
 	change     int64     // revision of the last record delivered
 	last       time.Time // of the last record; times never go back
-	failed     time.Time // when writing failed last
+	failed     time.Time // when writing failed last, or was tried again
 	behind     bool      // the clock is behind last, and that was logged
 }
 
@@ -436,6 +436,7 @@ func (j *Journal) writeRegularly(ctx context.Context) {
 		j.flush()
 		switch {
 		case !j.failed.IsZero() && j.opts.Now().Sub(j.failed) >= retryEvery && j.hasRoom():
+			j.failed = j.opts.Now() // a second list behind the first would be another gap
 			j.follower.Relist()
 		case j.out != nil && j.isFull():
 			j.rotate()
