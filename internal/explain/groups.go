@@ -58,20 +58,31 @@ func (x *inquiry) nearest(l *leg) (all []operator.NearestRule) {
 			continue
 		}
 		best := operator.NearestRule{Group: id, Text: "it has no rule for " + f.direction, Fails: []string{}}
-		fewest := -1
+		fewest, most := -1, 0 // clauses that fail, and that are met
 		for i := range g.Rules {
 			r := &g.Rules[i]
 			if r.Direction != f.direction {
 				continue
 			}
-			if fails := x.failing(&f, r); fewest < 0 || len(fails) < fewest {
-				fewest = len(fails)
+			fails := x.failing(&f, r)
+			if met := clausesOf(r) - len(fails); fewest < 0 || len(fails) < fewest || len(fails) == fewest && met > most {
+				fewest, most = len(fails), met
 				best = operator.NearestRule{Group: id, Rule: r.ID, Text: ruleText(r), Fails: fails}
 			}
 		}
 		all = append(all, best)
 	}
 	return all
+}
+
+// clausesOf returns the number of clauses of a rule beside its direction.
+func clausesOf(r *neutron.SecurityGroupRule) (n int) {
+	for _, set := range []bool{true, r.Protocol != "", r.PortRangeMin != nil || r.PortRangeMax != nil, r.RemoteIPPrefix != "", r.RemoteGroupID != "", r.RemoteAddressGroupID != ""} {
+		if set {
+			n++
+		}
+	}
+	return n
 }
 
 // failing returns the clauses of a rule that a packet does not meet.

@@ -176,6 +176,15 @@ func TestWhy(t *testing.T) {
 	if n := c.why("web", "lone", 23, operator.Denied).There.Nearest; len(n) != 1 || !slices.Equal(n[0].Fails, []string{"its ports are 22, not 23"}) {
 		t.Errorf("the nearest rule: %+v", n)
 	}
+
+	mixed := create(c, c.SecurityGroups(), neutron.SecurityGroups, `{"name":"mixed"}`).ID
+	for _, rule := range []string{`"protocol":"icmp"`, `"protocol":"tcp","port_range_min":22,"port_range_max":22`, `"protocol":"udp"`} { // each fails by one clause
+		create(c, c.SecurityGroupRules(), neutron.SecurityGroupRules, `{"security_group_id":%q,"direction":"ingress",%s}`, mixed, rule)
+	}
+	c.port(web.NetworkID, "mixed", "h1", fmt.Sprintf(`,"security_groups":[%q]`, mixed))
+	if n := c.why("web", "mixed", 23, operator.Denied).There.Nearest; len(n) != 1 || !slices.Equal(n[0].Fails, []string{"its ports are 22, not 23"}) {
+		t.Errorf("the nearest rule meets most clauses: %+v", n)
+	}
 }
 
 // TestWhyReply: the answer passes by what the first packet leaves at the other end. Within a
