@@ -393,9 +393,8 @@ func (l *lab) wait(what string, cond func() bool) {
 	}
 }
 
-// ping sends count echo requests and returns an error if none is answered within the time in which
-// hosts shake hands again, should the first attempt be lost.
-func (m *machine) ping(to netip.Addr, count int) error { return m.pingFor(to, count, 15*time.Second) }
+// ping sends count echo requests and returns an error if none is answered.
+func (m *machine) ping(to netip.Addr, count int) error { return m.pingFor(to, count, 5*time.Second) }
 
 // pingAs is ping with an id, so that one ping can be the flow of another.
 func (m *machine) pingAs(id int, to netip.Addr, count int) error {
