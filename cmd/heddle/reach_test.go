@@ -79,6 +79,7 @@ func reachAtRevisions(t *testing.T, s *plugSite, reach func(...string) []string)
 		t.Errorf("exit code %d, want 1", code)
 	}
 	refuse(t, s.ctl, 1, "at 2020-01-01T00:00:00Z: not recorded before ", reach("--to", "web", "--at", "2020-01-01T00:00:00Z")...)
+	refuse(t, s.ctl, 1, "at 99999: the store is only at revision 1.", reach("--to", "web", "--at", "99999")...)
 	refuse(t, s.ctl, 2, "--at: \"yesterday\"", reach("--to", "web", "--at", "yesterday")...)
 	refuse(t, s.ctl, 1, "real packets are those of the present", "why", "--data", s.data, "--from", "client", "--to", "web:80", "--at", at, "--live")
 }

@@ -36,8 +36,14 @@ type moments struct {
 }
 
 type keptMoment struct {
-	text string
+	when
 	moment
+}
+
+// when is a time or a revision that a question about the past names.
+type when struct {
+	time     time.Time
+	position journal.Position // where time is zero
 }
 
 // moment returns the virtual network at a time, or at a revision as heddle history prints it; "" is
@@ -47,46 +53,70 @@ func (c *console) moment(ctx context.Context, text string) (moment, error) {
 		snap, err := c.DB.View(ctx)
 		return moment{snap: snap, world: c.world}, err
 	}
-	if _, err := c.past(ctx); err != nil {
+	present, err := c.past(ctx)
+	if err != nil {
+		return moment{}, err
+	}
+	at, err := c.when(text, present.Revision())
+	if err != nil {
 		return moment{}, err
 	}
 	c.moments.mu.Lock()
 	defer c.moments.mu.Unlock()
 	kept := &c.moments.kept
-	if i := slices.IndexFunc(*kept, func(k keptMoment) bool { return k.text == text }); i >= 0 {
+	if i := slices.IndexFunc(*kept, func(k keptMoment) bool { return k.when == at }); i >= 0 {
 		k := (*kept)[i]
 		*kept = append(slices.Delete(*kept, i, i+1), k)
 		return k.moment, nil
 	}
-	snap, at, lasts, err := c.recorded(ctx, text)
-	if err != nil {
+	m, err := c.recorded(ctx, at)
+	var missing *journal.NotRecordedError
+	if errors.As(err, &missing) {
+		return moment{}, api.Errorf(http.StatusNotFound, "at %s: %v", text, missing)
+	} else if err != nil {
 		return moment{}, err
 	}
-	m := moment{snap, explain.NewWorld(), &at}
-	if lasts {
-		*kept = append(*kept, keptMoment{text, m})
+	if c.isSettled(at) {
+		*kept = append(*kept, keptMoment{at, m})
 		*kept = (*kept)[max(0, len(*kept)-mostMoments):]
 	}
 	return m, nil
 }
 
-// recorded returns what the journal has of a moment, the time of its commit, and whether that will
-// stay the moment's last commit.
-func (c *console) recorded(ctx context.Context, text string) (snap *records.Snap, at time.Time, lasts bool, err error) {
-	if wanted, timeErr := time.Parse(time.RFC3339, text); timeErr == nil {
-		snap, at, err = history.At(ctx, c.Journal, wanted)
-		lasts = time.Since(wanted) > settled
+// isSettled reports whether no change is still to come to the journal that belongs to a moment.
+func (c *console) isSettled(at when) bool {
+	if at.time.IsZero() {
+		return at.position.Compare(c.Journal.Position()) <= 0
+	}
+	return time.Since(at.time) > settled
+}
+
+// when reads what a question about the past names, while the store is at a revision. What is yet to
+// come is refused.
+func (c *console) when(text string, present int64) (when, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return when{time: at.UTC()}, nil
+	}
+	newest := journal.Position{Epoch: c.Journal.Position().Epoch, Revision: present}
+	position, err := history.ParsePosition(text, newest.Epoch)
+	switch {
+	case err != nil:
+		return when{}, api.Errorf(http.StatusBadRequest, "at %q: want a time such as 2026-11-28T06:00:00Z, or a revision as heddle history prints it", text)
+	case position.Compare(newest) > 0:
+		return when{}, api.Errorf(http.StatusBadRequest, "at %s: the store is only at revision %d.%d", text, newest.Epoch, newest.Revision)
+	}
+	return when{position: position}, nil
+}
+
+// recorded returns what the journal has of a moment.
+func (c *console) recorded(ctx context.Context, at when) (moment, error) {
+	var snap *records.Snap
+	var committed time.Time
+	var err error
+	if at.time.IsZero() {
+		snap, committed, err = history.AtRevision(ctx, c.Journal, at.position)
 	} else {
-		position, parseErr := history.ParsePosition(text, c.Journal.Position().Epoch)
-		if parseErr != nil {
-			return nil, at, false, api.Errorf(http.StatusBadRequest, "at %q: want a time such as 2026-11-28T06:00:00Z, or a revision as heddle history prints it", text)
-		}
-		snap, at, err = history.AtRevision(ctx, c.Journal, position)
-		lasts = true
+		snap, committed, err = history.At(ctx, c.Journal, at.time)
 	}
-	var missing *journal.NotRecordedError
-	if errors.As(err, &missing) {
-		return nil, at, false, api.Errorf(http.StatusNotFound, "at %s: %v", text, missing)
-	}
-	return snap, at, lasts, err
+	return moment{snap, explain.NewWorld(), &committed}, err
 }
