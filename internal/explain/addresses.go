@@ -1,21 +1,12 @@
 package explain
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
 	"heddle/internal/api/operator"
+	"heddle/internal/reach"
 	"heddle/internal/topology/packet"
-)
-
-var address = netip.MustParseAddr
-
-// Addresses outside: all of an IP version, and those in between that no router forwards.
-var (
-	outside4 = operator.AddressRange{First: address("1.0.0.0"), Last: address("223.255.255.255")}
-	outside6 = operator.AddressRange{First: address("1::"), Last: address("fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff")}
-	unrouted = []operator.AddressRange{{First: address("127.0.0.0"), Last: address("127.255.255.255")}, {First: address("169.254.0.0"), Last: address("169.254.255.255")}}
 )
 
 // joinRanges puts ranges in order, and makes one of those that overlap or are adjacent.
@@ -34,23 +25,23 @@ func joinRanges(all []operator.AddressRange) (joined []operator.AddressRange) {
 }
 
 // addressesText puts ranges of addresses outside into words, by those that are missing where that
-// is shorter. What no router forwards is left out of account.
+// is shorter.
 func addressesText(ranges []operator.AddressRange) string {
-	all, space := slices.Clone(ranges), outside6
-	if ranges[0].First.Is4() {
-		all, space = append(all, unrouted...), outside4
-	}
-	all = joinRanges(all)
 	var gaps []operator.AddressRange
-	next := space.First
-	for _, r := range all {
-		if next.Less(r.First) {
-			gaps = append(gaps, operator.AddressRange{First: next, Last: r.First.Prev()})
+	for _, all := range reach.Outside(ranges[0].First.Is4()) {
+		next := all.First
+		for _, r := range ranges {
+			if r.Last.Less(next) || all.Last.Less(r.First) {
+				continue
+			}
+			if next.Less(r.First) {
+				gaps = append(gaps, operator.AddressRange{First: next, Last: r.First.Prev()})
+			}
+			next = r.Last.Next()
 		}
-		next = r.Last.Next()
-	}
-	if next.Compare(space.Last) <= 0 {
-		gaps = append(gaps, operator.AddressRange{First: next, Last: space.Last})
+		if next.Compare(all.Last) <= 0 {
+			gaps = append(gaps, operator.AddressRange{First: next, Last: all.Last})
+		}
 	}
 	switch {
 	case len(gaps) == 0:

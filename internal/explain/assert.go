@@ -55,7 +55,10 @@ type selected struct {
 func (w *World) newAssertion(snap *records.Snap, field string, a *operator.Assertion) (*assertion, error) {
 	x := &assertion{survey: &survey{world: w, snap: snap, roster: w.rosterOf(snap)}, never: a.Never != nil, result: operator.AssertResult{Examples: []operator.Breach{}}}
 	x.asker = reach.NewAsker(w.world, x.roster.end)
-	ends := cmp.Or(a.Never, a.Always)
+	ends, way, list := a.Always, ".always", ".by"
+	if x.never {
+		ends, way, list = a.Never, ".never", ".but"
+	}
 	switch {
 	case (a.Never == nil) == (a.Always == nil):
 		return nil, fault(field, Invalid, "want either never or always, with from and to")
@@ -68,20 +71,19 @@ func (w *World) newAssertion(snap *records.Snap, field string, a *operator.Asser
 	}
 	x.services = slices.Concat(a.But, a.By)
 	for i, s := range x.services {
-		if err := checkService(fmt.Sprintf("%s.%s[%d]", field, map[bool]string{true: "but", false: "by"}[x.never], i), &s); err != nil {
+		if err := checkService(fmt.Sprintf("%s%s[%d]", field, list, i), &s); err != nil {
 			return nil, err
 		}
 	}
-	way := field + map[bool]string{true: ".never", false: ".always"}[x.never]
 	var err error
-	if x.from, err = x.choose(way+".from", ends.From); err != nil {
+	if x.from, err = x.choose(field+way+".from", ends.From); err != nil {
 		return nil, err
 	}
-	if x.to, err = x.choose(way+".to", ends.To); err != nil {
+	if x.to, err = x.choose(field+way+".to", ends.To); err != nil {
 		return nil, err
 	}
 	if x.from.outside && x.to.outside {
-		return nil, fault(way, Invalid, "at least one end has to be in the virtual network")
+		return nil, fault(field+way, Invalid, "at least one end has to be in the virtual network")
 	}
 	return x, nil
 }
@@ -242,7 +244,7 @@ func (x *assertion) asking(is4 bool) func(p, q *neutron.Port) (faults, bool) {
 			return faults{}, false
 		}
 		from, to := x.roster.end(p.ID), x.roster.end(q.ID)
-		source, target := firstOf(from.Addresses, is4), firstOf(to.Addresses, is4)
+		source, target := from.Address(is4), to.Address(is4)
 		wrong, known := answers[pair{i, j}]
 		if !known {
 			a := x.asker.Ask(&reach.Question{From: from, Source: source, Target: target, To: to})
@@ -283,7 +285,7 @@ func (x *assertion) checkOutside(p *neutron.Port, ask func(s *survey)) {
 		x.breach(&wrong[0])
 	case !x.never && !fulfilled:
 		if len(wrong) == 0 {
-			wrong = append(wrong, pair(someOutside, firstOf(x.roster.end(p.ID).Addresses, true), x.named(true)))
+			wrong = append(wrong, pair(someOutside, x.roster.end(p.ID).Address(true), x.named(true)))
 		}
 		x.breach(&wrong[0])
 	}

@@ -12,9 +12,6 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// outsideMAC is the source of what comes in from a LAN: a router that is not Heddle's.
-var outsideMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01}
-
 // headers holds the headers of a packet that a question is about.
 type headers struct {
 	srcMAC, dstMAC   packet.MAC
@@ -65,35 +62,15 @@ func (h *headers) frame() []byte {
 // advertisements tell it: dst itself on its own subnet, else by the longest of the subnet's routes,
 // or its gateway. The second result says why there is none.
 func nextHop(snap *records.Snap, p *neutron.Port, source, dst netip.Addr) (hop netip.Addr, why string) {
-	var own *neutron.Subnet
-	for _, f := range p.FixedIPs {
-		s, ok := schema.Subnets.Peek(snap, f.SubnetID)
-		if !ok {
-			continue
-		}
-		if s.CIDR.Contains(dst) {
-			return dst, ""
-		}
-		if f.IPAddress == source {
-			own = s
-		}
-	}
-	if own == nil {
-		return netip.Addr{}, fmt.Sprintf("port %s has no subnet with %s", p.ID, source)
-	}
-	longest := -1
-	for _, r := range own.HostRoutes {
-		if r.Destination.Contains(dst) && r.Destination.Bits() > longest {
-			longest, hop = r.Destination.Bits(), r.Nexthop
-		}
-	}
-	switch {
-	case longest >= 0:
+	if hop, ok := endOfPort(snap, p).NextHop(source, dst); ok {
 		return hop, ""
-	case own.GatewayIP != nil:
-		return *own.GatewayIP, ""
 	}
-	return netip.Addr{}, fmt.Sprintf("the machine has no route to %s: subnet %s has neither a gateway nor a host route for it", dst, own.CIDR)
+	for _, f := range p.FixedIPs {
+		if s, ok := schema.Subnets.Peek(snap, f.SubnetID); ok && f.IPAddress == source {
+			return netip.Addr{}, fmt.Sprintf("the machine has no route to %s: subnet %s has neither a gateway nor a host route for it", dst, s.CIDR)
+		}
+	}
+	return netip.Addr{}, fmt.Sprintf("port %s has no subnet with %s", p.ID, source)
 }
 
 // nextHop is the function of that name, with the route that a remedy has given a subnet.

@@ -80,7 +80,7 @@ func (p *probe) allFates(ends []*reach.End, s reach.Service) map[endPair]reach.F
 			if from == to {
 				continue
 			}
-			q := reach.Question{From: from, Source: firstOf(from.Addresses, true), Target: firstOf(to.Addresses, true), To: to, Protocol: s.Protocol, Port: s.Port}
+			q := reach.Question{From: from, Source: from.Address(true), Target: to.Address(true), To: to, Protocol: s.Protocol, Port: s.Port}
 			a := p.asker.Ask(&q)
 			switch {
 			case !a.Always.IsEmpty():

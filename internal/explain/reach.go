@@ -139,10 +139,10 @@ func (x *survey) alike(is4 bool, machines []*reach.End) bool {
 	var source netip.Addr
 	switch {
 	case x.from != nil && x.to != nil, x.from == nil:
-		source = firstOf(one.Addresses, is4)
+		source = one.Address(is4)
 	default:
 		from, to = x.roster.end(x.from.port.ID), &end{port: x.roster.machines[one.PortID]}
-		source = firstOf(from.Addresses, is4)
+		source = from.Address(is4)
 	}
 	if x.from != nil && x.from.address.IsValid() {
 		source = x.from.fixed
@@ -160,7 +160,7 @@ func (x *survey) alike(is4 bool, machines []*reach.End) bool {
 	row := x.row(&a, is4)
 	for _, e := range machines {
 		if p := x.roster.machines[e.PortID]; p != nil {
-			row.Ports = append(row.Ports, operator.ReachPort{Port: p.ID, Name: p.Name, Address: firstOf(e.Addresses, is4), Groups: p.SecurityGroups})
+			row.Ports = append(row.Ports, operator.ReachPort{Port: p.ID, Name: p.Name, Address: e.Address(is4), Groups: p.SecurityGroups})
 		}
 	}
 	return true
@@ -170,14 +170,6 @@ func (x *survey) alike(is4 bool, machines []*reach.End) bool {
 func (x *survey) question(target netip.Addr) reach.Question {
 	s := x.service.ofVersion(target)
 	return reach.Question{Protocol: s.proto, Port: s.port}
-}
-
-// firstOf returns the first address of a version of IP, invalid if there is none.
-func firstOf(all []netip.Addr, is4 bool) netip.Addr {
-	if i := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Is4() == is4 }); i >= 0 {
-		return all[i]
-	}
-	return netip.Addr{}
 }
 
 // fromOutside finds out who outside reaches the port that is asked about: by its own addresses,
@@ -238,7 +230,7 @@ func (x *survey) outside(door simulate.Door, to *reach.End, target netip.Addr) {
 // toOutside finds out what outside the port that is asked about reaches.
 func (x *survey) toOutside(from *reach.End) {
 	for _, is4 := range []bool{true, false} {
-		source := firstOf(from.Addresses, is4)
+		source := from.Address(is4)
 		if !source.IsValid() {
 			continue
 		}

@@ -36,7 +36,7 @@ func TestReachIsSimulated(t *testing.T) {
 					continue
 				}
 				for _, target := range to.Addresses {
-					w := way{from: from, to: to, source: firstOf(from.Addresses, target.Is4()), target: target}
+					w := way{from: from, to: to, source: from.Address(target.Is4()), target: target}
 					a := p.asker.Ask(&reach.Question{From: from, Source: w.source, Target: target, To: to})
 					all := p.check(w, &a, r)
 					if reached++; all == isLost {
@@ -459,7 +459,7 @@ func (c *cloud) toOutside(r *rand.Rand, router string, ids []string) {
 	f := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q}`, out)
 	port, _ := schema.Ports.Peek(c.view(), ids[12])
 	create(c, c.PortForwardings(f.ID), neutron.PortForwardings, `{"protocol":"tcp","external_port_range":"1000:1010","internal_port_range":"%d:%d","internal_port_id":%q,"internal_ip_address":%q}`,
-		95, 105, ids[12], firstOf(endOf(c.view(), port.ID).Addresses, true))
+		95, 105, ids[12], endOf(c.view(), port.ID).Address(true))
 }
 
 // randomRule adds a rule to a group.

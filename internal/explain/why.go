@@ -8,6 +8,7 @@ import (
 
 	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
+	"heddle/internal/reach"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology/flow"
@@ -286,7 +287,7 @@ func (x *inquiry) addressFromLAN(l *leg, to *neutron.Port) bool {
 			l.refuse(lan, flow.CodeNoCarrier, fmt.Sprintf("no live host carries the physical network of network %s", s.NetworkID))
 			return false
 		}
-		l.at.PortID, l.at.HostID, l.sent.srcMAC, l.sent.dstMAC = lan, host, outsideMAC, mac
+		l.at.PortID, l.at.HostID, l.sent.srcMAC, l.sent.dstMAC = lan, host, reach.OutsideMAC, mac
 		l.at.Frame = l.sent.frame()
 		return true
 	}

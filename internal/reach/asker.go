@@ -98,10 +98,10 @@ type collector struct {
 
 func (c *collector) answer() Answer {
 	q := c.question
-	c.headers = headers{srcMAC: outsideMAC, dstMAC: q.Door.MAC, src: q.Source, dst: q.Target, echoID: clientPorts.High}
+	c.headers = headers{srcMAC: OutsideMAC, dstMAC: q.Door.MAC, src: q.Source, dst: q.Target, echoID: clientPorts.High}
 	c.narrow(q.From)
 	if q.From != nil {
-		mac, ok := c.asker.neighbour(q.From, q.Target)
+		mac, ok := c.asker.neighbour(q.From, q.Source, q.Target)
 		if !ok {
 			return Answer{}
 		}
@@ -111,18 +111,18 @@ func (c *collector) answer() Answer {
 	return Answer{Always: services(c.always), May: services(c.may), OneWay: services(c.oneWay)}
 }
 
-// outsideMAC is the MAC address of whoever is on a LAN and not known.
-var outsideMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01}
+// OutsideMAC stands for the MAC address of a machine on a LAN that is not known.
+var OutsideMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01}
 
-// neighbour returns the MAC address to which a machine sends packets for dst.
-func (a *Asker) neighbour(e *End, dst netip.Addr) (packet.MAC, bool) {
-	hop, ok := e.nextHop(dst)
+// neighbour returns the MAC address to which a machine sends packets from source to dst.
+func (a *Asker) neighbour(e *End, source, dst netip.Addr) (packet.MAC, bool) {
+	hop, ok := e.NextHop(source, dst)
 	if !ok {
 		return packet.MAC{}, false
 	}
 	mac, _, ok := a.world.Neighbour(e.NetworkID, hop)
 	if !ok && a.world.HasLAN(e.NetworkID) {
-		return outsideMAC, true
+		return OutsideMAC, true
 	}
 	return mac, ok
 }

@@ -18,7 +18,18 @@ type End struct {
 // Route is a route of a machine.
 type Route struct {
 	Destination netip.Prefix
-	Gateway     netip.Addr // invalid: the destination is on the link
+	Gateway     netip.Addr   // invalid: the destination is on the link
+	Subnet      netip.Prefix // that has the route
+}
+
+// Address returns the machine's first address of a version of IP, invalid if there is none.
+func (e *End) Address(is4 bool) netip.Addr {
+	for _, a := range e.Addresses {
+		if a.Is4() == is4 {
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 // appendRoutes appends a text to b that is the same for ends with the same routes alone.
@@ -30,18 +41,26 @@ func (e *End) appendRoutes(b []byte) []byte {
 	return b
 }
 
-// nextHop returns the neighbour to which the machine sends packets for dst: by the longest prefix,
-// and the first of several of one length. It reports false if the machine has no route.
-func (e *End) nextHop(dst netip.Addr) (netip.Addr, bool) {
-	longest := -1
-	var hop netip.Addr
-	for _, r := range e.Routes {
-		if r.Destination.Bits() > longest && r.Destination.Contains(dst) {
-			longest, hop = r.Destination.Bits(), r.Gateway
+// NextHop returns the neighbour to which the machine sends packets from source to dst: by the
+// longest prefix, then by a route of source's own subnet, then by the first. It reports false if
+// there is no route.
+func (e *End) NextHop(source, dst netip.Addr) (netip.Addr, bool) {
+	var best *Route
+	for i := range e.Routes {
+		r := &e.Routes[i]
+		if !r.Destination.Contains(dst) {
+			continue
+		}
+		if best == nil || r.Destination.Bits() > best.Destination.Bits() ||
+			r.Destination.Bits() == best.Destination.Bits() && r.Subnet.Contains(source) && !best.Subnet.Contains(source) {
+			best = r
 		}
 	}
-	if !hop.IsValid() {
-		hop = dst
+	switch {
+	case best == nil:
+		return netip.Addr{}, false
+	case best.Gateway.IsValid():
+		return best.Gateway, true
 	}
-	return hop, longest >= 0
+	return dst, true
 }

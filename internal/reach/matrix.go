@@ -2,7 +2,6 @@ package reach
 
 import (
 	"hash/maphash"
-	"net/netip"
 	"runtime"
 	"sync"
 
@@ -65,7 +64,7 @@ func NewMatrix(w *simulate.World, classes [][]*End, s Service, is4 bool, byPort 
 func Classes(w *simulate.World, ends []*End, is4 bool) (classes [][]*End) {
 	keys, at, seed := w.NewClasses(), map[[2]uint64]int{}, [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	for _, e := range ends {
-		address := firstOf(e, is4)
+		address := e.Address(is4)
 		if !address.IsValid() {
 			continue
 		}
@@ -83,21 +82,11 @@ func Classes(w *simulate.World, ends []*End, is4 bool) (classes [][]*End) {
 	return classes
 }
 
-// firstOf returns the first address of a version of IP, invalid if there is none.
-func firstOf(e *End, is4 bool) netip.Addr {
-	for _, a := range e.Addresses {
-		if a.Is4() == is4 {
-			return a
-		}
-	}
-	return netip.Addr{}
-}
-
 // row asks about the pairs of one class with each.
 func (a *Asker) row(classes [][]*End, from int, s Service, is4 bool) []Fate {
 	row := make([]Fate, len(classes))
 	sender := classes[from][0]
-	q := Question{From: sender, Source: firstOf(sender, is4), Protocol: s.Protocol, Port: s.Port}
+	q := Question{From: sender, Source: sender.Address(is4), Protocol: s.Protocol, Port: s.Port}
 	for to, members := range classes {
 		q.To = members[0]
 		if to == from {
@@ -106,7 +95,7 @@ func (a *Asker) row(classes [][]*End, from int, s Service, is4 bool) []Fate {
 			}
 			q.To = members[1]
 		}
-		q.Target = firstOf(q.To, is4)
+		q.Target = q.To.Address(is4)
 		row[to] = a.fate(&q)
 	}
 	return row

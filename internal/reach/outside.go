@@ -13,15 +13,23 @@ type OutsideAnswer struct {
 	Answer
 }
 
-// span is a range of addresses.
-type span struct{ first, last netip.Addr }
+// Span is a range of addresses.
+type Span struct{ First, Last netip.Addr }
 
 var (
 	addr = netip.MustParseAddr
 	// unicast4 and unicast6 are the addresses of single machines that routers forward, in order.
-	unicast4 = []span{{addr("1.0.0.0"), addr("126.255.255.255")}, {addr("128.0.0.0"), addr("169.253.255.255")}, {addr("169.255.0.0"), addr("223.255.255.255")}}
-	unicast6 = []span{{addr("1::"), addr("fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff")}}
+	unicast4 = []Span{{addr("1.0.0.0"), addr("126.255.255.255")}, {addr("128.0.0.0"), addr("169.253.255.255")}, {addr("169.255.0.0"), addr("223.255.255.255")}}
+	unicast6 = []Span{{addr("1::"), addr("fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff")}}
 )
+
+// Outside returns all addresses of a version of IP that machines outside may have, in order.
+func Outside(is4 bool) []Span {
+	if is4 {
+		return unicast4
+	}
+	return unicast6
+}
 
 // FromOutside answers the question for each address outside in the place of its Source. The ranges
 // are in order; those that reach nothing are left out.
@@ -39,13 +47,9 @@ func (a *Asker) ToOutside(q Question) []OutsideAnswer {
 // outside answers a question for each address that may take the place of one of its ends. Those of
 // machines that the virtual network knows on the LAN are not outside.
 func (a *Asker) outside(q *Question, place *netip.Addr, other netip.Addr) (all []OutsideAnswer) {
-	among := unicast6
-	if other.Is4() {
-		among = unicast4
-	}
-	for _, s := range among {
+	for _, s := range Outside(other.Is4()) {
 		var known netip.Addr // the first of the addresses before that are not outside
-		for first := s.first; first.IsValid() && first.Compare(s.last) <= 0; {
+		for first := s.First; first.IsValid() && first.Compare(s.Last) <= 0; {
 			if a.isInside(q, first) {
 				if !known.IsValid() {
 					known = first
@@ -54,7 +58,7 @@ func (a *Asker) outside(q *Question, place *netip.Addr, other netip.Addr) (all [
 				continue
 			}
 			*place = first
-			c := collector{asker: a, question: q, outside: first, lastOutside: s.last}
+			c := collector{asker: a, question: q, outside: first, lastOutside: s.Last}
 			answer := c.answer()
 			all = appendAnswer(all, OutsideAnswer{first, c.lastOutside, answer}, known)
 			known, first = netip.Addr{}, c.lastOutside.Next()

@@ -53,7 +53,7 @@ func next(r *simulate.Reads) bool {
 // send sends the first packet on one way, and the answer to it on all of its own.
 func (a *Asker) send(q *Question, h *headers, tried *int) outcome {
 	a.state.Reset()
-	in := simulate.Input{PortID: q.Door.PortID, HostID: q.Door.HostID, Frame: a.frame, State: a.state, Reads: &a.there, LANMAC: outsideMAC}
+	in := simulate.Input{PortID: q.Door.PortID, HostID: q.Door.HostID, Frame: a.frame, State: a.state, Reads: &a.there, LANMAC: OutsideMAC}
 	if q.From != nil {
 		in.PortID, in.HostID = q.From.PortID, q.From.HostID
 	}
@@ -76,7 +76,7 @@ func (a *Asker) send(q *Question, h *headers, tried *int) outcome {
 		if !slices.Contains(a.met, end) {
 			a.met = append(a.met, end)
 		}
-		mac, ok := a.neighbour(end, answer.dst)
+		mac, ok := a.neighbour(end, answer.src, answer.dst)
 		if !ok {
 			return halfway
 		}
