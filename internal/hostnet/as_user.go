@@ -18,7 +18,7 @@ func AsUserOf(pid int, f func() error) error {
 	if err != nil {
 		return err
 	}
-	return onThread(func() error {
+	return OnThread(func() error {
 		if err := becomeUser(uid, gid); err != nil {
 			return fmt.Errorf("act as user %d: %w", uid, err)
 		}

@@ -54,7 +54,7 @@ func OpenNamespace(nameOrPath string) (*Namespace, error) {
 // NewNamespace makes a namespace that lives until it is closed and nothing runs in it.
 func NewNamespace() (*Namespace, error) {
 	n := &Namespace{name: "unnamed"}
-	if err := onThread(func() (err error) {
+	if err := OnThread(func() (err error) {
 		n.handle, err = netns.New()
 		return err
 	}); err != nil {
@@ -69,7 +69,7 @@ func (n *Namespace) String() string { return n.name }
 // Do runs f in the namespace, on a locked thread. Goroutines that f starts are not in the
 // namespace, but sockets opened by f stay in it.
 func (n *Namespace) Do(f func() error) error {
-	return onThread(func() error {
+	return OnThread(func() error {
 		home, err := netns.Get()
 		if err != nil {
 			return fmt.Errorf("network namespace of this thread: %w", err)

@@ -6,10 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onThread runs f on a thread of its own, which f may change for good: it ends with f, unless f
-// unlocks it. That is never the main thread, which does not end, and whose state counts as the
-// process's: other programs would take the process for one in the thread's network namespace.
-func onThread(f func() error) error {
+// OnThread runs f, whose error it returns, on a thread of its own, which f may change for good: it
+// ends with f, unless f unlocks it. That is never the main thread, which does not end, and whose
+// state counts as the process's: other programs would take the process for one in the thread's
+// network namespace.
+func OnThread(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -17,7 +18,7 @@ func onThread(f func() error) error {
 			done <- f()
 			return
 		}
-		err := onThread(f) // while this goroutine keeps the main thread
+		err := OnThread(f) // while this goroutine keeps the main thread
 		runtime.UnlockOSThread()
 		done <- err
 	}()

@@ -23,7 +23,7 @@ func (n *Namespace) StartUnprivileged(cmd *exec.Cmd, capabilities ...uintptr) er
 	cmd.Path, cmd.Dir = self, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, // a Ctrl-C for this process is not for it
 		Credential: &syscall.Credential{Uid: UnprivilegedID, Gid: UnprivilegedID}, AmbientCaps: capabilities}
-	err := onThread(func() error {
+	err := OnThread(func() error {
 		if err := netns.Set(n.handle); err != nil {
 			return fmt.Errorf("enter network namespace %s: %w", n.name, err)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/hostnet"
 )
 
 // Run gives the frames that go up to handle, one at a time, until ctx is done: state messages
@@ -23,15 +25,12 @@ func (d *Datapath) Run(ctx context.Context, handle func(*Upcall)) error {
 	defer r.Close()
 	stop := context.AfterFunc(ctx, r.waiter.wake)
 	defer stop()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with its priority
+	if err := hostnet.OnThread(func() error { // the thread ends with its priority
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, receiverNice); err != nil {
 			d.opts.Log.Debug("receiving packets at the usual priority", "err", err)
 		}
-		done <- r.run(ctx)
-	}()
-	if err := <-done; err != nil {
+		return r.run(ctx)
+	}); err != nil {
 		return fmt.Errorf("datapath %s: %w", d.opts.Name, err)
 	}
 	return nil
