@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"heddle/internal/api"
 	"heddle/internal/api/operator"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -16,14 +15,18 @@ import (
 // noSpeakerHost says why a router's speaker runs nowhere.
 const noSpeakerHost = "no host runs the speaker: it needs a live one that has an uplink of the router, if the router has any"
 
+// bgpAnswer is a list of all routers that speak BGP, by name.
+type bgpAnswer struct {
+	Routers []operator.BGPRouter `json:"routers"`
+}
+
 // bgp answers with all routers that speak BGP, by name.
-func (c *console) bgp(w http.ResponseWriter, r *http.Request) error {
+func (c *console) bgp(r *http.Request) (*bgpAnswer, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	api.WriteJSON(w, http.StatusOK, map[string]any{"routers": bgpRouters(snap)})
-	return nil
+	return &bgpAnswer{bgpRouters(snap)}, nil
 }
 
 func bgpRouters(r records.Reader) []operator.BGPRouter {

@@ -45,23 +45,36 @@ func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
 	c := &console{Options: o, world: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
-	mux.HandleFunc("POST /v1/traces", api.Admin(c.trace))
-	mux.HandleFunc("POST /v1/why", api.Answering(c.why))
-	mux.HandleFunc("POST /v1/reach", api.Admin(c.reach))
-	mux.HandleFunc("POST /v1/reach/assert", api.Admin(c.assert))
-	mux.HandleFunc("POST /v1/workloads", api.Admin(c.workload))
-	mux.HandleFunc("POST /v1/support", api.Admin(c.support))
-	mux.HandleFunc("GET /v1/status", api.Admin(c.status))
-	mux.HandleFunc("GET /v1/health", api.Admin(c.health))
-	mux.HandleFunc("GET /v1/topology", api.Admin(c.topology))
-	mux.HandleFunc("GET /v1/search", api.Admin(c.search))
-	c.objectCalls(mux)
-	mux.HandleFunc("GET /v1/traffic", api.Admin(c.traffic))
-	mux.HandleFunc("GET /v1/bgp", api.Admin(c.bgp))
-	mux.HandleFunc("GET /v1/history", api.Admin(c.history))
-	mux.HandleFunc("GET /v1/revisions/{revision}", api.Admin(c.revision))
-	mux.HandleFunc("GET /v1/upgrade", api.Admin(c.upgrade))
-	mux.HandleFunc("POST /v1/upgrade/commit", api.Admin(c.commitUpgrade))
+	api.Register(mux, c.calls())
+}
+
+// calls returns all calls of the console but those of browsers' sessions.
+func (c *console) calls() []api.Call {
+	return append(c.objectCalls(),
+		api.NewBodyCall("POST /v1/traces", "what becomes of a frame, step by step", c.trace),
+		api.NewBodyCall("POST /v1/why", "whether a new connection would pass, and why; members ask about their own ports", c.why).ToAll(),
+		api.NewBodyCall("POST /v1/reach", "who can reach a machine, what it can reach, or all pairs", c.reach),
+		api.NewBodyCall("POST /v1/reach/assert", "whether rules hold about who reaches whom", c.assert),
+		api.NewBodyCall("POST /v1/workloads", "have a temporary workload on a port's host probe the network", c.workload),
+		api.NewBodyCall("POST /v1/support", "a part of a support bundle of a host", c.support),
+		api.NewCall("GET /v1/status", "the state of servers, store, hosts and ports, and what is wrong", c.status),
+		api.NewCall("GET /v1/health", "what is wrong, with hosts and ports counted", c.health),
+		api.NewCall("GET /v1/topology", "the virtual network as a graph", c.topology,
+			api.Parameter{Name: "scope", Text: "id of a project, network or router to show with its neighbours"},
+			api.Parameter{Name: "expand", Text: "NETWORK or NETWORK:COUNT, as many of whose ports are shown one by one", Many: true}),
+		api.NewCall("GET /v1/search", "objects whose name, id or address begins with a text", c.search, api.Parameter{Name: "q", Text: "the text"}),
+		api.NewCall("GET /v1/traffic", "tunnels, networks and busiest ports of a host", c.traffic, api.Parameter{Name: "host", Text: "its id or name"}),
+		api.NewCall("GET /v1/bgp", "routers that speak BGP, with their sessions", c.bgp),
+		api.NewCall("GET /v1/history", "what changed, the newest first", c.history,
+			api.Parameter{Name: "object", Text: "id or name of an object, or a floating IP's address"},
+			api.Parameter{Name: "by", Text: "name or id of the user who made the changes"},
+			api.Parameter{Name: "since", Text: "time in RFC 3339"},
+			api.Parameter{Name: "before", Text: "the answer's next, to continue it"},
+			api.Parameter{Name: "limit", Text: "number of changes, 100 unless given"}),
+		api.NewCall("GET /v1/revisions/{revision}", "what changed at a revision", c.revision),
+		api.NewCall("GET /v1/upgrade", "the store's format, and those that its members know", c.upgrade),
+		api.NewCall("POST /v1/upgrade/commit", "raise the store's format to the newest that all members know", c.commitUpgrade),
+	)
 }
 
 type console struct {

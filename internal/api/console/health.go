@@ -2,8 +2,6 @@ package console
 
 import (
 	"net/http"
-
-	"heddle/internal/api"
 )
 
 // healthView is the status of all of Heddle with hosts and ports counted: of a large cloud it stays
@@ -34,14 +32,14 @@ type portCounts struct {
 }
 
 // health answers with what is wrong, the next step for each, and how many hosts and ports are up.
-func (c *console) health(w http.ResponseWriter, r *http.Request) error {
+func (c *console) health(r *http.Request) (*healthView, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := c.findStatus(r.Context(), snap)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := healthView{
 		Revision: snap.Revision(), Problems: s.Problems, Servers: s.Servers, Cluster: s.Cluster, Store: s.Store, Certificates: s.Certificates,
@@ -53,6 +51,5 @@ func (c *console) health(w http.ResponseWriter, r *http.Request) error {
 			v.Hosts.Alive++
 		}
 	}
-	api.WriteJSON(w, http.StatusOK, v)
-	return nil
+	return &v, nil
 }

@@ -29,14 +29,14 @@ const (
 )
 
 // history answers with the changes that the query selects: object, by, since, before and limit.
-func (c *console) history(w http.ResponseWriter, r *http.Request) error {
+func (c *console) history(r *http.Request) (*operator.History, error) {
 	q, err := historyQuery(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	snap, err := c.past(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if q.Name != "" {
 		q.IDs = idsNamed(snap, q.Name)
@@ -45,35 +45,33 @@ func (c *console) history(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	answer, err := history.Page(ctx, c.Journal, q)
 	if err != nil {
-		return invalidQuery(err)
+		return nil, invalidQuery(err)
 	}
 	answer.Revision, answer.Names = snap.Revision(), changeNames(snap, answer.Changes)
-	api.WriteJSON(w, http.StatusOK, answer)
-	return nil
+	return answer, nil
 }
 
 // revision answers with what changed at a revision.
-func (c *console) revision(w http.ResponseWriter, r *http.Request) error {
+func (c *console) revision(r *http.Request) (*operator.History, error) {
 	snap, err := c.past(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	newest := c.Journal.Position().Epoch
 	at, err := history.ParsePosition(r.PathValue("revision"), newest)
 	if err != nil {
-		return invalidQuery(err)
+		return nil, invalidQuery(err)
 	}
 	found, err := history.Show(r.Context(), c.Journal, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if found == nil {
-		return api.Errorf(http.StatusNotFound, "revision %s: this server has no change of it; heddle history lists those that there are", r.PathValue("revision"))
+		return nil, api.Errorf(http.StatusNotFound, "revision %s: this server has no change of it; heddle history lists those that there are", r.PathValue("revision"))
 	}
 	answer := operator.History{Revision: snap.Revision(), Epoch: newest, Changes: []operator.Revision{*found}, Gaps: []operator.Gap{}}
 	answer.Names = changeNames(snap, answer.Changes)
-	api.WriteJSON(w, http.StatusOK, answer)
-	return nil
+	return &answer, nil
 }
 
 // past returns a snapshot of the present, once the journal has all changes up to it or cannot have

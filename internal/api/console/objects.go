@@ -128,38 +128,41 @@ type floatingView struct {
 	Port    *nameView  `json:"port"` // null: none
 }
 
-// objectCalls answers with one object each, and what belongs to it.
-func (c *console) objectCalls(mux *http.ServeMux) {
-	detail(c, mux, "GET /v1/ports/{id}", schema.Ports, func(o *objects, p *neutron.Port) any { return o.port(p) })
-	detail(c, mux, "GET /v1/networks/{id}", schema.Networks, func(o *objects, n *neutron.Network) any { return o.network(n) })
-	detail(c, mux, "GET /v1/routers/{id}", schema.Routers, func(o *objects, r *neutron.Router) any { return o.router(r) })
-	detail(c, mux, "GET /v1/groups/{id}", schema.SecurityGroups, func(o *objects, g *neutron.SecurityGroup) any {
-		v := o.group(g)
-		v.portList = o.page(slices.Collect(schema.Ports.By(o.snap, "security_group", g.ID)))
-		return v
-	})
+// objectCalls returns the calls that answer with one object each, and what belongs to it.
+func (c *console) objectCalls() []api.Call {
+	return []api.Call{
+		detail(c, "/v1/ports/{id}", "a port, and what concerns it", schema.Ports, (*objects).port),
+		detail(c, "/v1/networks/{id}", "a network, with a page of its ports", schema.Networks, (*objects).network, fromPort),
+		detail(c, "/v1/routers/{id}", "a router, with its networks and floating IPs", schema.Routers, (*objects).router),
+		detail(c, "/v1/groups/{id}", "a security group, with a page of its ports", schema.SecurityGroups, func(o *objects, g *neutron.SecurityGroup) *groupDetail {
+			v := o.group(g)
+			v.portList = o.page(slices.Collect(schema.Ports.By(o.snap, "security_group", g.ID)))
+			return v
+		}, fromPort),
+	}
 }
 
-// detail adds a call that answers with an object of a table.
-func detail[T any](c *console, mux *http.ServeMux, pattern string, table *records.Table[T], view func(*objects, *T) any) {
-	mux.HandleFunc(pattern, api.Admin(func(w http.ResponseWriter, r *http.Request) error {
+var fromPort = api.Parameter{Name: "from", Text: "index of the first port of the page"}
+
+// detail returns a call that answers with an object of a table.
+func detail[T, V any](c *console, path, summary string, table *records.Table[T], view func(*objects, *T) *V, query ...api.Parameter) api.Call {
+	return api.NewCall("GET "+path, summary, func(r *http.Request) (*V, error) {
 		snap, err := c.DB.View(r.Context())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		o := &objects{snap: snap}
 		if from := r.URL.Query().Get("from"); from != "" {
 			if o.from, err = strconv.Atoi(from); err != nil || o.from < 0 {
-				return api.Errorf(http.StatusBadRequest, "Invalid input for parameter 'from': %q: want the index of the first port", from)
+				return nil, api.Errorf(http.StatusBadRequest, "Invalid input for parameter 'from': %q: want the index of the first port", from)
 			}
 		}
 		found, ok := table.Peek(snap, r.PathValue("id"))
 		if !ok {
-			return api.Errorf(http.StatusNotFound, "%s %s could not be found", words(table.Name()), r.PathValue("id"))
+			return nil, api.Errorf(http.StatusNotFound, "%s %s could not be found", words(table.Name()), r.PathValue("id"))
 		}
-		api.WriteJSON(w, http.StatusOK, view(o, found))
-		return nil
-	}))
+		return view(o, found), nil
+	}, query...)
 }
 
 // objects makes views of objects.

@@ -12,27 +12,22 @@ import (
 )
 
 // reach answers who can reach a machine, or what a machine can reach.
-func (c *console) reach(w http.ResponseWriter, r *http.Request) error {
+func (c *console) reach(r *http.Request, req *operator.ReachRequest) (*operator.ReachAnswer, error) {
 	end, err := c.asked.begin(api.Caller(r.Context()).UserID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
-	var req operator.ReachRequest
-	if err := api.ReadStrictJSON(r, &req); err != nil {
-		return err
-	}
 	at, err := c.moment(r.Context(), req.At)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a, err := at.world.Reach(at.snap, &req)
+	a, err := at.world.Reach(at.snap, req)
 	if err != nil {
-		return faultError(err)
+		return nil, faultError(err)
 	}
 	a.Time, a.Names = at.time, reachNames(at.snap, a)
-	api.WriteJSON(w, http.StatusOK, a)
-	return nil
+	return a, nil
 }
 
 // faultError answers a fault of a question with its status.
@@ -59,23 +54,19 @@ func reachNames(snap *records.Snap, a *operator.ReachAnswer) map[string]flow.Tra
 }
 
 // assert holds the virtual network to rules about who reaches whom.
-func (c *console) assert(w http.ResponseWriter, r *http.Request) error {
+func (c *console) assert(r *http.Request, req *operator.AssertRequest) (*operator.AssertAnswer, error) {
 	end, err := c.asked.begin(api.Caller(r.Context()).UserID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
-	var req operator.AssertRequest
-	if err := api.ReadStrictJSON(r, &req); err != nil {
-		return err
-	}
 	at, err := c.moment(r.Context(), req.At)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a, err := at.world.Assert(at.snap, &req)
+	a, err := at.world.Assert(at.snap, req)
 	if err != nil {
-		return faultError(err)
+		return nil, faultError(err)
 	}
 	a.Time = at.time
 	for i := range a.Results {
@@ -85,6 +76,5 @@ func (c *console) assert(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 	}
-	api.WriteJSON(w, http.StatusOK, a)
-	return nil
+	return a, nil
 }

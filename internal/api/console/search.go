@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"heddle/internal/api"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
@@ -22,16 +21,21 @@ type foundView struct {
 	Detail string `json:"detail,omitempty"`
 }
 
+// searchAnswer is a list of what a search has found.
+type searchAnswer struct {
+	Found []foundView `json:"found"` // the first of them
+	Total int         `json:"total"`
+}
+
 // search answers with objects whose name, id or address begins with the parameter q, those with
 // the shortest name first.
-func (c *console) search(w http.ResponseWriter, r *http.Request) error {
+func (c *console) search(r *http.Request) (*searchAnswer, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found := find(snap, strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q"))))
-	api.WriteJSON(w, http.StatusOK, map[string]any{"found": found[:min(len(found), mostFound)], "total": len(found)})
-	return nil
+	return &searchAnswer{found[:min(len(found), mostFound)], len(found)}, nil
 }
 
 func find(snap *records.Snap, text string) []foundView {

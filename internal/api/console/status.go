@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"heddle/internal/api"
 	"heddle/internal/api/hosts"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
@@ -138,17 +137,16 @@ type portView struct {
 }
 
 // status answers with the status of servers, store, hosts and ports, and what is wrong with them.
-func (c *console) status(w http.ResponseWriter, r *http.Request) error {
+func (c *console) status(r *http.Request) (*statusView, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v, err := c.findStatus(r.Context(), snap)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	api.WriteJSON(w, http.StatusOK, v)
-	return nil
+	return v, nil
 }
 
 // findStatus returns the status. Agents are asked for their part.

@@ -22,47 +22,41 @@ type supportRequest struct {
 
 // support has a host's agent return a part of a support bundle. The answer has a size of 0 while
 // the agent collects it.
-func (c *console) support(w http.ResponseWriter, r *http.Request) error {
-	var req supportRequest
-	if err := api.ReadJSON(r, &req); err != nil {
-		return err
-	}
+func (c *console) support(r *http.Request, req *supportRequest) (*flow.SupportAnswer, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	host, err := findHost(snap, req.Host)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	state, alive := schema.HostStates.Peek(snap, host.ID)
 	if !alive {
-		return api.Errorf(http.StatusConflict, "host %s is down, or has no virtual networks", host.Name)
+		return nil, api.Errorf(http.StatusConflict, "host %s is down, or has no virtual networks", host.Name)
 	}
 	key, err := sealing.NewHostKey()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := c.ask(r.Context(), flow.TraceRequest{HostID: host.ID, Support: &topology.SupportRequest{
 		Bundle: req.Bundle, Hours: req.Hours, Anonymise: req.Anonymise, Offset: req.Offset, Key: key.Public(),
 	}}, c.TraceWait)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case answer == nil:
-		return api.Errorf(http.StatusGatewayTimeout, "the agent of host %s did not answer within %s", host.Name, c.TraceWait)
+		return nil, api.Errorf(http.StatusGatewayTimeout, "the agent of host %s did not answer within %s", host.Name, c.TraceWait)
 	case answer.Support == nil:
-		return api.Errorf(http.StatusNotImplemented, "the agent of host %s is of version %s, which collects no bundles on request: upgrade it", host.Name, state.Version)
+		return nil, api.Errorf(http.StatusNotImplemented, "the agent of host %s is of version %s, which collects no bundles on request: upgrade it", host.Name, state.Version)
 	case answer.Support.Error != "":
-		return api.Errorf(http.StatusConflict, "host %s: %s", host.Name, answer.Support.Error)
+		return nil, api.Errorf(http.StatusConflict, "host %s: %s", host.Name, answer.Support.Error)
 	case answer.Support.Size == 0:
-		api.WriteJSON(w, http.StatusOK, flow.SupportAnswer{})
-		return nil
+		return &flow.SupportAnswer{}, nil
 	}
 	part, err := key.Open(req.Bundle, answer.Support.Part)
 	if err != nil {
-		return api.Errorf(http.StatusBadGateway, "host %s: %v", host.Name, err)
+		return nil, api.Errorf(http.StatusBadGateway, "host %s: %v", host.Name, err)
 	}
-	api.WriteJSON(w, http.StatusOK, flow.SupportAnswer{Size: answer.Support.Size, Part: part})
-	return nil
+	return &flow.SupportAnswer{Size: answer.Support.Size, Part: part}, nil
 }

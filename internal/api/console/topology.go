@@ -129,21 +129,20 @@ func ofMachine(p *neutron.Port) bool { return !strings.HasPrefix(p.DeviceOwner, 
 // topology answers with the virtual network as a graph. The parameter scope is the id of a
 // project, network or router to show with its neighbours; expand is NETWORK or NETWORK:COUNT,
 // repeatable: as many ports of the network are shown one by one.
-func (c *console) topology(w http.ResponseWriter, r *http.Request) error {
+func (c *console) topology(r *http.Request) (*topologyView, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q := r.URL.Query()
 	g := newGraph(snap)
 	if g.expand, err = parseExpand(q["expand"]); err != nil {
-		return err
+		return nil, err
 	}
 	if scope := q.Get("scope"); scope != "" && !g.narrow(scope) {
-		return api.Errorf(http.StatusNotFound, "no network, router or project has the id %s", scope)
+		return nil, api.Errorf(http.StatusNotFound, "no network, router or project has the id %s", scope)
 	}
-	api.WriteJSON(w, http.StatusOK, g.view())
-	return nil
+	return g.view(), nil
 }
 
 // portsStep is the number of ports by which a network is expanded.

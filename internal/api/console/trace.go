@@ -31,30 +31,25 @@ type traceRequest struct {
 // entry is a port of the topology and the host at which a frame comes in by it.
 type entry struct{ port, host string }
 
-func (c *console) trace(w http.ResponseWriter, r *http.Request) error {
-	var req traceRequest
-	if err := api.ReadJSON(r, &req); err != nil {
-		return err
-	}
+func (c *console) trace(r *http.Request, req *traceRequest) (*flow.TraceAnswer, error) {
 	if (req.Port == "") == (req.Network == "") || (req.Host == "") != (req.Network == "") || len(req.Frame) == 0 || len(req.Frame) > maxFrame {
-		return api.Errorf(http.StatusBadRequest, "want port, an id, or network, an id, and host; and frame, 1 to %d bytes in base64", maxFrame)
+		return nil, api.Errorf(http.StatusBadRequest, "want port, an id, or network, an id, and host; and frame, 1 to %d bytes in base64", maxFrame)
 	}
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at, err := req.entry(snap)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := c.answer(r.Context(), snap, at, req.Frame)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	explain.NameObjects(snap, answer)
 	answer.Names = namesIn(snap, answer)
-	api.WriteJSON(w, http.StatusOK, answer)
-	return nil
+	return answer, nil
 }
 
 // entry finds out where the frame comes in.

@@ -11,24 +11,24 @@ import (
 )
 
 // traffic answers with the traffic of the host that the query names, by its name or id.
-func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
+func (c *console) traffic(r *http.Request) (*operator.Traffic, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h, err := findHost(snap, r.URL.Query().Get("host"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if state, alive := schema.HostStates.Peek(snap, h.ID); !alive || !slices.Contains(state.Roles, "overlay") {
-		return api.Errorf(http.StatusConflict, "host %s has no overlay agent that is alive, which alone knows its traffic: start it there", h.Name)
+		return nil, api.Errorf(http.StatusConflict, "host %s has no overlay agent that is alive, which alone knows its traffic: start it there", h.Name)
 	}
 	answer, err := c.ask(r.Context(), flow.TraceRequest{HostID: h.ID, Report: true, Traffic: true}, c.TraceWait)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if answer == nil || answer.Report == nil || answer.Report.Traffic == nil {
-		return api.Errorf(http.StatusGatewayTimeout, "the agent of host %s does not report: look at its log; agents of earlier versions have no such report", h.Name)
+		return nil, api.Errorf(http.StatusGatewayTimeout, "the agent of host %s does not report: look at its log; agents of earlier versions have no such report", h.Name)
 	}
 	v := operator.Traffic{Host: h.Name, Tunnels: answer.Report.Traffic.Tunnels, Networks: []operator.NetworkTraffic{}, Ports: []operator.PortTraffic{}}
 	for _, n := range answer.Report.Traffic.Networks {
@@ -47,6 +47,5 @@ func (c *console) traffic(w http.ResponseWriter, r *http.Request) error {
 		}
 		v.Ports = append(v.Ports, one)
 	}
-	api.WriteJSON(w, http.StatusOK, v)
-	return nil
+	return &v, nil
 }

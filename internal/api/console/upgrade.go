@@ -12,14 +12,14 @@ import (
 )
 
 // upgrade answers with the members and what they know, and with those that do not report.
-func (c *console) upgrade(w http.ResponseWriter, r *http.Request) error {
+func (c *console) upgrade(r *http.Request) (*operator.Formats, error) {
 	found, _, err := schema.ReadFormat(r.Context(), c.DB.Store())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	members := schema.Members(snap)
 	v := operator.Formats{Written: found.Written, MinReader: found.MinReader, Newest: schema.NewestFormat(found, members), Members: []operator.Reader{}}
@@ -27,10 +27,9 @@ func (c *console) upgrade(w http.ResponseWriter, r *http.Request) error {
 		v.Members = append(v.Members, operator.Reader{Role: m.Role, Name: m.Name, ID: m.ID, Version: m.Version, Reads: m.Reads, Writes: m.Writes, Behind: m.Reads < v.Newest})
 	}
 	if v.Silent, err = c.silent(r.Context(), snap); err != nil {
-		return err
+		return nil, err
 	}
-	api.WriteJSON(w, http.StatusOK, v)
-	return nil
+	return &v, nil
 }
 
 // silent returns the cluster's servers and the hosts that do not report.
@@ -61,13 +60,13 @@ func (c *console) silent(ctx context.Context, snap *records.Snap) ([]operator.Si
 }
 
 // commitUpgrade raises the store's format, and answers as upgrade does.
-func (c *console) commitUpgrade(w http.ResponseWriter, r *http.Request) error {
+func (c *console) commitUpgrade(r *http.Request) (*operator.Formats, error) {
 	now, err := schema.CommitFormat(r.Context(), c.DB, c.Formats)
 	if behind := new(schema.BehindError); errors.As(err, &behind) {
-		return api.Errorf(http.StatusConflict, "%v", behind)
+		return nil, api.Errorf(http.StatusConflict, "%v", behind)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	c.Log.Info("store's format committed", "written", now.Written, "min_reader", now.MinReader)
-	return c.upgrade(w, r)
+	return c.upgrade(r)
 }

@@ -55,21 +55,17 @@ func (q *inFlight) begin(user string) (end func(), err error) {
 
 // why answers whether a new connection would pass, and why. Members and readers of a project ask
 // about its own ports, administrators about all.
-func (c *console) why(w http.ResponseWriter, r *http.Request) error {
+func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyAnswer, error) {
 	caller := api.Caller(r.Context())
 	mayAsk := caller.ProjectID != "" && (slices.Contains(caller.Roles, "member") || slices.Contains(caller.Roles, "reader"))
 	if !caller.Admin() && !mayAsk {
-		return api.Errorf(http.StatusForbidden, "This call wants the role admin, or the role member or reader in a project.")
+		return nil, api.Errorf(http.StatusForbidden, "This call wants the role admin, or the role member or reader in a project.")
 	}
 	end, err := c.asked.begin(caller.UserID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
-	var req operator.WhyRequest
-	if err := api.ReadStrictJSON(r, &req); err != nil {
-		return err
-	}
 	limit := questionTime
 	if req.Live || req.Dropped {
 		limit += liveWait
@@ -77,16 +73,16 @@ func (c *console) why(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	if req.At != "" {
-		if err := mayAskAt(caller, &req); err != nil {
-			return err
+		if err := mayAskAt(caller, req); err != nil {
+			return nil, err
 		}
 	}
 	at, err := c.moment(ctx, req.At)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	snap := at.snap
-	a, err := at.world.Why(ctx, snap, caller, &req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
+	a, err := at.world.Why(ctx, snap, caller, req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
 		if at.time != nil {
 			return nil, nil // agents know the present
 		}
@@ -96,14 +92,13 @@ func (c *console) why(w http.ResponseWriter, r *http.Request) error {
 		return c.askLive(ctx, snap, entry{p.PortID, p.HostID}, p.Frame, p.State)
 	})
 	if err != nil {
-		return faultError(err)
+		return nil, faultError(err)
 	}
 	a.Time = at.time
 	if caller.Admin() {
 		a.Names = whyNames(snap, a)
 	}
-	api.WriteJSON(w, http.StatusOK, a)
-	return nil
+	return a, nil
 }
 
 // mayAskAt refuses questions about the past that have no answer.

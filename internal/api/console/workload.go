@@ -21,45 +21,40 @@ type workloadRequest struct {
 }
 
 // workload has the agent of a port's host work on a request, and answers with what it answers.
-func (c *console) workload(w http.ResponseWriter, r *http.Request) error {
-	var req workloadRequest
-	if err := api.ReadJSON(r, &req); err != nil {
-		return err
-	}
+func (c *console) workload(r *http.Request, req *workloadRequest) (*flow.WorkloadAnswer, error) {
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	port, err := schema.Ports.Get(snap, req.Port)
 	if err != nil {
-		return notFound(err, "port", req.Port)
+		return nil, notFound(err, "port", req.Port)
 	}
 	if port.DeviceOwner != topology.WorkloadOwner {
-		return api.Errorf(http.StatusConflict, "port %s has the device_owner %q: temporary workloads have ports with %q alone", port.ID, port.DeviceOwner, topology.WorkloadOwner)
+		return nil, api.Errorf(http.StatusConflict, "port %s has the device_owner %q: temporary workloads have ports with %q alone", port.ID, port.DeviceOwner, topology.WorkloadOwner)
 	}
-	work, err := newWorkloadRequest(snap, port, &req)
+	work, err := newWorkloadRequest(snap, port, req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	host, ok := schema.Hosts.Peek(snap, port.BoundHostID)
 	if !ok {
-		return api.Errorf(http.StatusConflict, "port %s is bound to no host that has joined", port.ID)
+		return nil, api.Errorf(http.StatusConflict, "port %s is bound to no host that has joined", port.ID)
 	}
 	state, alive := schema.HostStates.Peek(snap, host.ID)
 	if !alive {
-		return api.Errorf(http.StatusConflict, "host %s is down", host.Name)
+		return nil, api.Errorf(http.StatusConflict, "host %s is down", host.Name)
 	}
 	answer, err := c.ask(r.Context(), flow.TraceRequest{HostID: host.ID, Workload: work}, c.WorkloadWait)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case answer == nil:
-		return api.Errorf(http.StatusGatewayTimeout, "the agent of host %s did not answer within %s", host.Name, c.WorkloadWait)
+		return nil, api.Errorf(http.StatusGatewayTimeout, "the agent of host %s did not answer within %s", host.Name, c.WorkloadWait)
 	case answer.Workload == nil:
-		return api.Errorf(http.StatusNotImplemented, "the agent of host %s is of version %s, which has no temporary workloads: upgrade it", host.Name, state.Version)
+		return nil, api.Errorf(http.StatusNotImplemented, "the agent of host %s is of version %s, which has no temporary workloads: upgrade it", host.Name, state.Version)
 	}
-	api.WriteJSON(w, http.StatusOK, answer.Workload)
-	return nil
+	return answer.Workload, nil
 }
 
 // newWorkloadRequest returns the request to the agent of the port's host.
