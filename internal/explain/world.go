@@ -1,7 +1,9 @@
 package explain
 
 import (
-	"iter"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -31,6 +33,7 @@ type World struct {
 
 	// What hosts have seen counts while they have ports where they have seen it.
 	places     map[place]int
+	moved      bool // places, or hosts, have changed since this was applied
 	macs       applied[topology.LearnedMAC]
 	neighbours applied[topology.LearnedNeighbour]
 }
@@ -46,23 +49,64 @@ func NewWorld() *World {
 // applied has the records of a table that the world has, by id.
 type applied[T any] map[string]*T
 
-// sync calls change for each record that is other than the one applied: old or now is nil for one
-// that is new or gone. Snapshots share records that have not changed.
-func (a *applied[T]) sync(all iter.Seq[*T], id func(*T) string, change func(old, now *T)) {
-	before, after := *a, make(applied[T], len(*a))
-	for now := range all {
-		key := id(now)
-		after[key] = now
-		if old := before[key]; old != now {
-			change(old, now)
+// sync calls change for each record of the table that is other than the one applied: old or now is
+// nil for one that is new or gone. Snapshots share records that have not changed. Only those for
+// which good reports true count.
+func (a *applied[T]) sync(d *difference, table *records.Table[T], good func(*T) bool, change func(old, now *T)) {
+	if *a == nil {
+		*a = applied[T]{}
+	}
+	for _, id := range a.candidates(d, table) {
+		old := (*a)[id]
+		now, _ := table.Peek(d.to, id)
+		if now != nil && !good(now) {
+			now = nil
+		}
+		switch {
+		case now == old:
+			continue
+		case now == nil:
+			delete(*a, id)
+		default:
+			(*a)[id] = now
+		}
+		change(old, now)
+	}
+}
+
+// candidates returns the ids of the records that may be other than those applied.
+func (a *applied[T]) candidates(d *difference, table *records.Table[T]) []string {
+	if d.known {
+		return d.ids[table.Name()]
+	}
+	ids := slices.Collect(maps.Keys(*a))
+	for x := range table.All(d.to) {
+		if id := table.ID(x); (*a)[id] == nil {
+			ids = append(ids, id)
 		}
 	}
-	for key, old := range before {
-		if after[key] == nil {
-			change(old, nil)
-		}
+	return ids
+}
+
+func all[T any](*T) bool { return true }
+
+// difference is the way from one snapshot to another.
+type difference struct {
+	to    *records.Snap
+	ids   map[string][]string // of the records that may differ, by table
+	known bool                // else all may
+}
+
+// newDifference returns the way between two snapshots in either direction; from may be nil.
+func newDifference(from, to *records.Snap) *difference {
+	d := &difference{to: to}
+	if from == nil {
+		return d
 	}
-	*a = after
+	if d.ids, d.known = to.ChangedSince(from); !d.known {
+		d.ids, d.known = from.ChangedSince(to)
+	}
+	return d
 }
 
 // Trace simulates a packet in the virtual network of the snapshot.
@@ -78,25 +122,27 @@ func (w *World) apply(snap *records.Snap) {
 	if w.at == snap {
 		return
 	}
+	d := newDifference(w.at, snap)
 	w.at = snap
-	w.bundles.sync(schema.Bundles.All(snap), schema.Bundles.ID, w.applyBundle)
 	moved := map[string]bool{}
-	w.hosts.sync(schema.Hosts.All(snap), schema.Hosts.ID, func(old, now *topology.Host) { moved[one(old, now).ID] = true })
-	w.underlays.sync(schema.Underlays.All(snap), schema.Underlays.ID, func(old, now *topology.HostUnderlay) { moved[one(old, now).HostID] = true })
+	w.bundles.sync(d, schema.Bundles, all, w.applyBundle)
+	w.hosts.sync(d, schema.Hosts, all, func(old, now *topology.Host) { moved[one(old, now).ID] = true })
+	w.underlays.sync(d, schema.Underlays, all, func(old, now *topology.HostUnderlay) { moved[one(old, now).HostID] = true })
 	for id := range moved {
+		w.moved = true
 		h, _ := schema.HostWithTunnels(snap, id)
 		w.world.ApplyHost(id, h)
 	}
-	w.states.sync(schema.HostStates.All(snap), schema.HostStates.ID, func(old, now *topology.HostState) {
+	w.states.sync(d, schema.HostStates, all, func(old, now *topology.HostState) {
 		w.world.ApplyHostState(one(old, now).HostID, now)
 	})
-	w.healths.sync(schema.MemberHealths.All(snap), schema.MemberHealths.ID, func(old, now *topology.MemberHealth) {
+	w.healths.sync(d, schema.MemberHealths, all, func(old, now *topology.MemberHealth) {
 		h := one(old, now)
 		w.world.ApplyMemberHealth(h.HostID, h.MemberID, now)
 	})
-	w.routes.sync(schema.LearnedRoutes.All(snap), schema.LearnedRoutes.ID, func(old, now *topology.LearnedRoutes) { w.world.ApplyLearnedRoutes(old, now) })
-	w.applyRemotes(snap)
-	w.applySightings(snap)
+	w.routes.sync(d, schema.LearnedRoutes, all, func(old, now *topology.LearnedRoutes) { w.world.ApplyLearnedRoutes(old, now) })
+	w.applyRemotes(d)
+	w.applySightings(d)
 }
 
 // one returns the record that there is.
@@ -108,19 +154,10 @@ func one[T any](old, now *T) *T {
 }
 
 func (w *World) applyBundle(old, now *schema.Bundle) {
-	count := func(b *schema.Bundle, by int) {
-		if b == nil {
-			return
-		}
-		for i := range b.Bundle.Ports {
-			p := &b.Bundle.Ports[i]
-			for _, host := range p.HostIDs() {
-				w.places[place{host, p.NetworkID}] += by
-			}
-		}
-	}
-	count(old, -1)
-	count(now, 1)
+	before, after := portsOf(old), portsOf(now)
+	w.moved = w.moved || !reflect.DeepEqual(before, after)
+	w.countPlaces(before, -1)
+	w.countPlaces(after, 1)
 	if now == nil {
 		w.world.Apply(old.Owner, nil)
 		return
@@ -128,52 +165,60 @@ func (w *World) applyBundle(old, now *schema.Bundle) {
 	w.world.Apply(now.Owner, &now.Bundle)
 }
 
+func portsOf(b *schema.Bundle) []topology.Port {
+	if b == nil {
+		return nil
+	}
+	return b.Bundle.Ports
+}
+
+func (w *World) countPlaces(ports []topology.Port, by int) {
+	for i := range ports {
+		for _, host := range ports[i].HostIDs() {
+			w.places[place{host, ports[i].NetworkID}] += by
+		}
+	}
+}
+
 // applyRemotes applies what servers have read in other VTEPs' databases. Records below another key
 // than theirs are a host's, and count for nothing.
-func (w *World) applyRemotes(snap *records.Snap) {
-	w.remotes.sync(schema.LearnedRemotes.All(snap), schema.LearnedRemotes.ID, func(old, now *topology.LearnedRemote) {
-		id := schema.LearnedRemotes.ID(one(old, now))
-		if !strings.HasPrefix(id, topology.RemoteHolder+"/") {
-			return
-		}
+func (w *World) applyRemotes(d *difference) {
+	isRemote := func(r *topology.LearnedRemote) bool {
+		return strings.HasPrefix(schema.LearnedRemotes.ID(r), topology.RemoteHolder+"/")
+	}
+	w.remotes.sync(d, schema.LearnedRemotes, isRemote, func(old, now *topology.LearnedRemote) {
 		if old != nil {
 			w.world.ForgetRemote(*old)
 		}
 		if now != nil {
-			w.world.LearnRemote(*now, schema.LearnedRemotes.Version(snap, id))
+			w.world.LearnRemote(*now, schema.LearnedRemotes.Version(d.to, schema.LearnedRemotes.ID(now)))
 		}
 	})
 }
 
-// applySightings applies what hosts have seen where they have ports.
-func (w *World) applySightings(snap *records.Snap) {
-	macs := where(schema.LearnedMACs.All(snap), func(m *topology.LearnedMAC) bool { return w.world.Bound(m.PortID, m.NetworkID, m.HostID) })
-	w.macs.sync(macs, schema.LearnedMACs.ID, func(old, now *topology.LearnedMAC) {
+// applySightings applies what hosts have seen where they have ports. All of it may count now, or no
+// more, after a host or the binding of a port has changed.
+func (w *World) applySightings(d *difference) {
+	if w.moved {
+		d = &difference{to: d.to}
+		w.moved = false
+	}
+	isBound := func(m *topology.LearnedMAC) bool { return w.world.Bound(m.PortID, m.NetworkID, m.HostID) }
+	w.macs.sync(d, schema.LearnedMACs, isBound, func(old, now *topology.LearnedMAC) {
 		if old != nil {
 			w.world.ForgetMAC(*old)
 		}
 		if now != nil {
-			w.world.LearnMAC(*now, schema.LearnedMACs.Version(snap, schema.LearnedMACs.ID(now)))
+			w.world.LearnMAC(*now, schema.LearnedMACs.Version(d.to, schema.LearnedMACs.ID(now)))
 		}
 	})
-	neighbours := where(schema.LearnedNeighbours.All(snap), func(n *topology.LearnedNeighbour) bool { return w.places[place{n.HostID, n.NetworkID}] > 0 })
-	w.neighbours.sync(neighbours, schema.LearnedNeighbours.ID, func(old, now *topology.LearnedNeighbour) {
+	hasPorts := func(n *topology.LearnedNeighbour) bool { return w.places[place{n.HostID, n.NetworkID}] > 0 }
+	w.neighbours.sync(d, schema.LearnedNeighbours, hasPorts, func(old, now *topology.LearnedNeighbour) {
 		if old != nil {
 			w.world.ForgetNeighbour(*old)
 		}
 		if now != nil {
-			w.world.LearnNeighbour(*now, schema.LearnedNeighbours.Version(snap, schema.LearnedNeighbours.ID(now)))
+			w.world.LearnNeighbour(*now, schema.LearnedNeighbours.Version(d.to, schema.LearnedNeighbours.ID(now)))
 		}
 	})
-}
-
-// where returns the records for which good reports true.
-func where[T any](all iter.Seq[*T], good func(*T) bool) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for x := range all {
-			if good(x) && !yield(x) {
-				return
-			}
-		}
-	}
 }

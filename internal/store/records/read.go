@@ -28,6 +28,17 @@ func (s *Snap) view() view { return view{snap: s.snap} }
 // Revision returns the snapshot's revision.
 func (s *Snap) Revision() int64 { return s.snap.Revision }
 
+// ChangedSince returns the ids of the records that may differ from those of an earlier snapshot, by
+// table. An id may come twice. It reports false if that is not known.
+func (s *Snap) ChangedSince(earlier *Snap) (ids map[string][]string, known bool) {
+	places, known := s.snap.ChangedSince(earlier.snap)
+	ids = map[string][]string{}
+	for _, p := range places {
+		ids[p.Source] = append(ids[p.Source], p.ID)
+	}
+	return ids, known
+}
+
 // Over returns a reader of a replica's snapshot.
 func Over(s *snapshot.Snapshot) *Snap { return &Snap{s} }
 

@@ -174,5 +174,6 @@ func (e *edit) finish(rev int64) Update {
 		}
 		u.Changed = append(u.Changed, c)
 	}
+	e.next.log = e.prev.log.with(u.Changed)
 	return u
 }

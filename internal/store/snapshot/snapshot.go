@@ -20,6 +20,7 @@ type Snapshot struct {
 	// Revisions compare only within one history.
 	History int64
 	tables  map[string]*table
+	log     changeLog
 }
 
 // Version grows from snapshot to snapshot, also when the store is replaced.
