@@ -153,7 +153,8 @@ var onlyIn = map[string][]string{
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},
 	"github.com/spf13/cobra":                {"internal/command", "internal/cli", "internal/demo", "internal/bench", "cmd/heddle"},
 	"github.com/tidwall/btree":              {"internal/store", "internal/store/snapshot", "internal/store/records"},
-	"github.com/chromedp":                   {"cmd/heddle"}, // in tests
+	"github.com/chromedp":                   {"cmd/heddle"},           // in tests
+	"github.com/getkin/kin-openapi":         {"internal/api/console"}, // in tests
 	"github.com/gophercloud/gophercloud/v2": {"internal/cloud", "internal/lab", "internal/demo", "internal/bench"},
 }
 

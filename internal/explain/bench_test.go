@@ -89,7 +89,7 @@ func BenchmarkReach(b *testing.B) {
 func BenchmarkWhy(b *testing.B) {
 	c, ports, _ := bigCloud(b, false)
 	last := ports[len(ports)-1]
-	ask := func(b *testing.B, port uint16, verdict string) {
+	ask := func(b *testing.B, port uint16, verdict operator.Verdict) {
 		b.Helper()
 		if a, err := c.ask(&operator.WhyRequest{From: "p0", To: "p50", Port: port}); err != nil || a.Verdict != verdict {
 			b.Fatalf("%+v, %v", a, err)

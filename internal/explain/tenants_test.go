@@ -119,7 +119,7 @@ func TestTenantLearnsNothing(t *testing.T) {
 							t.Fatal(err)
 						}
 						text = string(raw)
-						verdicts = append(verdicts, a.Verdict)
+						verdicts = append(verdicts, string(a.Verdict))
 						if a.Revision != 0 {
 							t.Errorf("%+v: shows the revision", q)
 						}
@@ -144,7 +144,7 @@ func TestTenantLearnsNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, verdict := range []string{operator.Allowed, operator.Denied, "refused"} {
+	for _, verdict := range []string{string(operator.Allowed), string(operator.Denied), "refused"} {
 		if !slices.Contains(verdicts, verdict) {
 			t.Errorf("no question is %s", verdict)
 		}

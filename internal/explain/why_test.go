@@ -105,7 +105,7 @@ func update[V any](c *cloud, ops control.Operations[V], r neutron.Resource, id, 
 }
 
 // why asks, and checks the verdict.
-func (c *cloud) why(from, to string, port uint16, verdict string) *operator.WhyAnswer {
+func (c *cloud) why(from, to string, port uint16, verdict operator.Verdict) *operator.WhyAnswer {
 	c.t.Helper()
 	a, err := c.ask(&operator.WhyRequest{From: from, To: to, Port: port})
 	if err != nil {

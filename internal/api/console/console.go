@@ -7,6 +7,8 @@ package console
 import (
 	"cmp"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -19,6 +21,11 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
+
+// openAPI describes the calls; TestDescription makes it from them.
+//
+//go:embed openapi.json
+var openAPI []byte
 
 // Options of the console.
 type Options struct {
@@ -72,6 +79,7 @@ func (c *console) calls() []api.Call {
 			api.Parameter{Name: "before", Text: "the answer's next, to continue it"},
 			api.Parameter{Name: "limit", Text: "number of changes, 100 unless given"}),
 		api.NewCall("GET /v1/revisions/{revision}", "what changed at a revision", c.revision),
+		api.NewCall("GET /v1/openapi.json", "this description", func(*http.Request) (json.RawMessage, error) { return openAPI, nil }).ToAll(),
 		api.NewCall("GET /v1/upgrade", "the store's format, and those that its members know", c.upgrade),
 		api.NewCall("POST /v1/upgrade/commit", "raise the store's format to the newest that all members know", c.commitUpgrade),
 	)

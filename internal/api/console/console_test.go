@@ -60,7 +60,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait,
 		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
-	srv := httptest.NewServer(api.RequireToken(tokens(), "", api.Routes(mux, api.NoRoute)))
+	srv := httptest.NewServer(api.RequireToken(tokens(), "", described(t, api.Routes(mux, api.NoRoute))))
 	t.Cleanup(srv.Close)
 	w.url = srv.URL
 	w.update(t, func(tx *records.Tx) error {
@@ -277,7 +277,7 @@ func TestAgentAnswers(t *testing.T) {
 			return
 		}
 		_, err := w.db.Update(context.Background(), func(tx *records.Tx) error {
-			return schema.TraceAnswers.Put(tx, &flow.TraceAnswer{ID: r.ID, HostID: r.HostID, LiveState: true, Verdict: "drop", Reason: r.PortID})
+			return schema.TraceAnswers.Put(tx, &flow.TraceAnswer{ID: r.ID, HostID: r.HostID, LiveState: true, Verdict: "drop", Reason: r.PortID, Walk: []flow.Step{}})
 		})
 		answered <- err
 	}()

@@ -40,7 +40,7 @@ type portSummary struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Network   nameView     `json:"network"`
 	Host      *nameView    `json:"host"` // that it is bound to; null: none
-	State     string       `json:"state"`
+	State     portState    `json:"state"`
 	Owner     string       `json:"device_owner"`
 }
 
@@ -95,7 +95,7 @@ type networkDetail struct {
 	AdminUp         bool         `json:"admin_up"`
 	Subnets         []subnetView `json:"subnets"`
 	Routers         []nameView   `json:"routers"`
-	*portList
+	portList
 }
 
 type subnetView struct {
@@ -193,7 +193,7 @@ func (o *objects) port(p *neutron.Port) *portDetail {
 func (o *objects) summary(p *neutron.Port) portSummary {
 	v := portSummary{nameView: nameView{p.ID, portName(p)}, Addresses: o.addresses(p), Owner: p.DeviceOwner}
 	if n, ok := schema.Networks.Peek(o.snap, p.NetworkID); ok {
-		v.Network, v.State = nameView{n.ID, n.Name}, portState(o.snap, p, n)
+		v.Network, v.State = nameView{n.ID, n.Name}, stateOf(o.snap, p, n)
 	}
 	if h, ok := schema.Hosts.Peek(o.snap, p.BoundHostID); ok {
 		v.Host = &nameView{h.ID, h.Name}
@@ -264,7 +264,7 @@ func (o *objects) network(n *neutron.Network) *networkDetail {
 	}
 	sortNames(v.Routers)
 	v.Routers = slices.Compact(v.Routers)
-	v.portList = o.page(ports)
+	v.portList = *o.page(ports)
 	return v
 }
 

@@ -15,6 +15,7 @@ import (
 	"heddle/internal/api"
 )
 
+//go:generate go test -count 1 -run ^TestDescription$ . -update
 //go:generate web/build
 
 // dist is the page that operators open in a browser, built from the TypeScript in web/src. The

@@ -206,7 +206,7 @@ func TestTraffic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.answerReports(t, &flow.HostReport{Traffic: &flow.TrafficReport{Tunnels: []flow.TunnelReport{{Name: "h2"}},
+	w.answerReports(t, &flow.HostReport{Traffic: &flow.TrafficReport{Tunnels: []flow.TunnelReport{{Name: "h2", In: flow.TunnelDirection{State: flow.TunnelUnknown}, Out: flow.TunnelDirection{State: flow.TunnelUnknown}}},
 		Networks: []flow.NetworkReport{{ID: p.NetworkID, Usage: flow.Usage{Packets: 2, Bytes: 200}}, {ID: "gone"}},
 		Ports:    []flow.PortReport{{ID: boundPort, Flows: 900, Upcalls: 70}, {ID: "localnet", LANOf: p.NetworkID, Flows: 1}, {ID: "gone"}}}})
 	code, text := w.get(t, "admin", "/v1/traffic?host="+host)

@@ -22,17 +22,20 @@ const mostNodes = 300
 // mostExpanded bounds the ports of a network that are shown one by one.
 const mostExpanded = 200
 
+// nodeKind is a kind of nodes.
+type nodeKind string
+
 // Kinds of nodes, each in a layer of its own, except that projects stand for networks and ports
 // for a part of their group.
 const (
-	kindOutside  = "outside"  // the world beyond uplinks
-	kindUplink   = "uplink"   // a physical network
-	kindExternal = "external" // a network that leads outside
-	kindRouter   = "router"
-	kindNetwork  = "network"
-	kindProject  = "project" // all routers and networks of a project
-	kindPorts    = "ports"   // the ports of a network that are not shown one by one
-	kindPort     = "port"
+	kindOutside  nodeKind = "outside"  // the world beyond uplinks
+	kindUplink   nodeKind = "uplink"   // a physical network
+	kindExternal nodeKind = "external" // a network that leads outside
+	kindRouter   nodeKind = "router"
+	kindNetwork  nodeKind = "network"
+	kindProject  nodeKind = "project" // all routers and networks of a project
+	kindPorts    nodeKind = "ports"   // the ports of a network that are not shown one by one
+	kindPort     nodeKind = "port"
 )
 
 // topologyView is the virtual network, or a part of it, as a graph.
@@ -48,10 +51,10 @@ type topologyView struct {
 
 type topologyNode struct {
 	ID     string      `json:"id"`
-	Kind   string      `json:"kind"`
+	Kind   nodeKind    `json:"kind"`
 	Name   string      `json:"name"`
 	Detail string      `json:"detail,omitempty"`
-	State  string      `json:"state,omitempty"` // of a port; of others down when it carries nothing
+	State  portState   `json:"state,omitempty"` // of a port; of others down when it carries nothing
 	Ports  *portStates `json:"ports,omitempty"` // of kindPorts and kindProject
 	// Networks and Routers count those of a project.
 	Networks int `json:"networks,omitempty"`
@@ -63,13 +66,16 @@ type topologyEdge struct {
 	To   string `json:"to"`
 }
 
+// portState is the state of a port.
+type portState string
+
 // States of ports.
 const (
-	portActive  = "active"
-	portDown    = "down"    // it has no interface yet, or its host is down
-	portUnbound = "unbound" // it is on no host
-	portOff     = "off"     // switched off by its owner
-	portRouted  = "routed"  // bound, on a routed network, whose agents report elsewhere
+	portActive  portState = "active"
+	portDown    portState = "down"    // it has no interface yet, or its host is down
+	portUnbound portState = "unbound" // it is on no host
+	portOff     portState = "off"     // switched off by its owner
+	portRouted  portState = "routed"  // bound, on a routed network, whose agents report elsewhere
 )
 
 // portStates counts ports by their state.
@@ -82,7 +88,7 @@ type portStates struct {
 	Routed  int `json:"routed"`
 }
 
-func (s *portStates) add(state string) {
+func (s *portStates) add(state portState) {
 	s.Total++
 	switch state {
 	case portActive:
@@ -107,8 +113,8 @@ func (s *portStates) addAll(o portStates) {
 	s.Routed += o.Routed
 }
 
-// portState returns the state of a port on a network.
-func portState(r records.Reader, p *neutron.Port, n *neutron.Network) string {
+// stateOf returns the state of a port on a network.
+func stateOf(r records.Reader, p *neutron.Port, n *neutron.Network) portState {
 	switch {
 	case !p.AdminStateUp:
 		return portOff
@@ -261,7 +267,7 @@ func (g *graph) countPorts() map[string]*portStates {
 		if counts[n.ID] == nil {
 			counts[n.ID] = &portStates{}
 		}
-		counts[n.ID].add(portState(g.snap, p, n))
+		counts[n.ID].add(stateOf(g.snap, p, n))
 	}
 	return counts
 }
@@ -321,10 +327,10 @@ func (g *graph) addPorts(v *topologyView, n *neutron.Network, left portStates) {
 		count = min(count, len(all))
 		left = portStates{}
 		for _, p := range all[count:] {
-			left.add(portState(g.snap, p, n))
+			left.add(stateOf(g.snap, p, n))
 		}
 		for _, p := range all[:count] {
-			add(topologyNode{ID: p.ID, Kind: kindPort, Name: portName(p), Detail: addressesOf(p), State: portState(g.snap, p, n)})
+			add(topologyNode{ID: p.ID, Kind: kindPort, Name: portName(p), Detail: addressesOf(p), State: stateOf(g.snap, p, n)})
 		}
 	}
 	if left.Total > 0 {
@@ -405,7 +411,7 @@ func (g *graph) addUplinks(v *topologyView) {
 				node.State = portDown
 			}
 			v.Nodes = append(v.Nodes, node)
-			v.Edges = append(v.Edges, topologyEdge{kindOutside, id})
+			v.Edges = append(v.Edges, topologyEdge{outsideID, id})
 		}
 		to := n.ID
 		if v.Folded && !n.External {
@@ -414,12 +420,15 @@ func (g *graph) addUplinks(v *topologyView) {
 		v.Edges = append(v.Edges, topologyEdge{id, to})
 	}
 	if len(uplinks) > 0 {
-		v.Nodes = append(v.Nodes, topologyNode{ID: kindOutside, Kind: kindOutside, Name: "outside"})
+		v.Nodes = append(v.Nodes, topologyNode{ID: outsideID, Kind: kindOutside, Name: "outside"})
 	}
 }
 
+// outsideID is the id of the node that stands for the world outside.
+const outsideID = "outside"
+
 // layers has the kinds from the outside in.
-var layers = []string{kindOutside, kindUplink, kindExternal, kindRouter, kindProject, kindNetwork, kindPort, kindPorts}
+var layers = []nodeKind{kindOutside, kindUplink, kindExternal, kindRouter, kindProject, kindNetwork, kindPort, kindPorts}
 
 // trim sorts nodes and edges, so that the same topology gives the same picture, and leaves out what
 // is beyond the most.

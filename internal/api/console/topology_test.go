@@ -33,7 +33,7 @@ func (v *topologyView) lines() (all []string) {
 	names := map[string]string{}
 	for _, n := range v.Nodes {
 		names[n.ID] = n.Name
-		line := strings.TrimSpace(strings.Join([]string{n.Kind, n.Name, n.State}, " "))
+		line := strings.TrimSpace(strings.Join([]string{string(n.Kind), n.Name, string(n.State)}, " "))
 		if n.Ports != nil {
 			line += fmt.Sprintf(" %+v", *n.Ports)
 		}

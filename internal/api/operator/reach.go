@@ -34,7 +34,7 @@ type ReachAnswer struct {
 	Pairs        []ReachPairs `json:"pairs,omitempty"`
 	PairsOmitted int          `json:"pairsOmitted,omitempty"`
 	// Names has what the ids in the answer stand for.
-	Names map[string]flow.TraceName `json:"names"`
+	Names map[string]flow.TraceName `json:"names,omitempty"`
 }
 
 // Reach is some services, and the ends that reach or are reached by exactly these.

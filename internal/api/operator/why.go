@@ -26,17 +26,20 @@ type WhyRequest struct {
 	At string `json:"at,omitempty"`
 }
 
+// Verdict is the answer to a question in a word.
+type Verdict string
+
 // Verdicts of questions.
 const (
-	Allowed = "allowed" // it arrives, and so does the answer
-	Denied  = "denied"  // it does not arrive
-	OneWay  = "one-way" // it arrives, but the answer does not
+	Allowed Verdict = "allowed" // it arrives, and so does the answer
+	Denied  Verdict = "denied"  // it does not arrive
+	OneWay  Verdict = "one-way" // it arrives, but the answer does not
 )
 
 // WhyAnswer is the answer whether a new connection would pass in both directions.
 type WhyAnswer struct {
-	Verdict  string `json:"verdict"`
-	Revision int64  `json:"revision"` // of the store, that the answer is of
+	Verdict  Verdict `json:"verdict"`
+	Revision int64   `json:"revision"` // of the store, that the answer is of
 	// Time is that of the commit of the revision, of a question about the past.
 	Time     *time.Time `json:"time,omitempty"`
 	From     WhyEnd     `json:"from"`
@@ -46,7 +49,7 @@ type WhyAnswer struct {
 	Back     *WhyLeg    `json:"back,omitempty"` // null: nothing is known to arrive that could be answered
 	Remedies []Remedy   `json:"remedies"`       // after all of which it would pass
 	// Names has what the ids in the answer stand for.
-	Names map[string]flow.TraceName `json:"names"`
+	Names map[string]flow.TraceName `json:"names,omitempty"`
 }
 
 // WhyEnd is one end of a question.
