@@ -39,6 +39,9 @@ func (s *Snap) ChangedSince(earlier *Snap) (ids map[string][]string, known bool)
 	return ids, known
 }
 
+// Same reports whether two are of one snapshot.
+func (s *Snap) Same(o *Snap) bool { return s.snap == o.snap }
+
 // Over returns a reader of a replica's snapshot.
 func Over(s *snapshot.Snapshot) *Snap { return &Snap{s} }
 

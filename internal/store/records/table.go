@@ -195,7 +195,7 @@ func (t *Table[T]) Source() snapshot.Source { return t.def.source() }
 func (d *definition) source() snapshot.Source {
 	s := snapshot.Source{Name: d.name, Prefix: d.before, Decode: d.read, Indexes: d.all}
 	if d.split {
-		s.ID = d.splitID
+		s.ID, s.Key = d.splitID, d.key
 	}
 	return s
 }

@@ -17,6 +17,8 @@ type Source struct {
 	// ID returns the record's id for its key; false: the key is of another table. nil: the id is
 	// what follows Prefix.
 	ID func(key string) (string, bool)
+	// Key returns the key of the record with this id; nil: it is Prefix and the id.
+	Key func(id string) string
 	// Decode returns the record, or it as a Partial.
 	Decode  func(id string, value []byte) (any, error)
 	Indexes []Index
@@ -47,6 +49,14 @@ func (s *Source) RecordID(key string) (string, bool) {
 		return key[len(s.Prefix):], true
 	}
 	return s.ID(key)
+}
+
+// RecordKey returns the key of the record with this id.
+func (s *Source) RecordKey(id string) string {
+	if s.Key == nil {
+		return s.Prefix + id
+	}
+	return s.Key(id)
 }
 
 // Tables are the sources that make a snapshot.
@@ -161,6 +171,15 @@ func (ts Tables) put(e *edit, kv store.KV) {
 		record, stored = p.Record, kv.Value
 	}
 	e.set(s, &Entry{ID: id, Record: record, Create: kv.CreateRevision, Mod: kv.ModRevision}, stored)
+}
+
+// Find returns the source of a key, by name, and the record's id; false if the key is of none.
+func (ts Tables) Find(key string) (source, id string, ok bool) {
+	s, id := ts.find(key)
+	if s == nil {
+		return "", "", false
+	}
+	return s.Name, id, true
 }
 
 // find returns a key's source, or nil, and the record's id.
