@@ -278,6 +278,8 @@ type server struct {
 	db       *records.DB
 	journal  *journal.Journal
 	control  *control.Service
+	// draft makes Neutron's API over another store.
+	draft    func(db *records.DB, tokens api.Validator) (http.Handler, error)
 	secrets  *sealing.ServerKey // nil: its file is missing
 	statuses *control.Statuses
 	tokens   console.Accounts
@@ -295,10 +297,18 @@ func (s *server) addNeutron(ctx context.Context, physnets map[string]control.Phy
 		return fmt.Errorf("key of machines' metadata: %w", err)
 	}
 	s.statuses = control.NewStatuses(s.store, s.log.With("part", "statuses"))
-	if s.control, err = control.New(s.db, control.Options{
+	o := control.Options{
 		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, VXLANs: vnis, DNSDomain: c.dnsDomain, Statuses: s.statuses, SecretsKey: s.secrets,
-	}); err != nil {
+	}
+	if s.control, err = control.New(s.db, o); err != nil {
 		return usageError{err}
+	}
+	s.draft = func(db *records.DB, tokens api.Validator) (http.Handler, error) {
+		ops, err := control.New(db, o)
+		if err != nil {
+			return nil, err
+		}
+		return s.neutronAPI(ops, tokens), nil
 	}
 	s.tasks = append(s.tasks, newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.statuses,
 		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewMoves(s.control, s.replica, s.log.With("part", "moves")),
@@ -425,13 +435,17 @@ func withTimeout(h http.Handler) http.Handler {
 
 func (s *server) addNeutronAPI() error {
 	c := s.config
-	handler := neutronv2.New(neutronv2.Options{
-		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: c.dnsDomain, Timeout: requestTimeout, Log: s.log.With("part", "neutron"),
-	})
 	_, err := s.addServer(api.Options{
-		Name: "neutron", Listen: c.neutron, Handler: handler, CertFile: c.tlsCert, KeyFile: c.tlsKey, MaxBody: neutronv2.MaxBody, Refuse: neutronv2.Refuse, Audited: true,
+		Name: "neutron", Listen: c.neutron, Handler: s.neutronAPI(s.control, s.tokens), CertFile: c.tlsCert, KeyFile: c.tlsKey, MaxBody: neutronv2.MaxBody, Refuse: neutronv2.Refuse, Audited: true,
 	})
 	return err
+}
+
+// neutronAPI returns Neutron's API over some operations.
+func (s *server) neutronAPI(ops *control.Service, tokens api.Validator) http.Handler {
+	return neutronv2.New(neutronv2.Options{
+		Operations: ops, Tokens: tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Timeout: requestTimeout, Log: s.log.With("part", "neutron"),
+	})
 }
 
 // addOperator adds the operators' API, by which hosts join.
@@ -440,7 +454,7 @@ func (s *server) addOperator() error {
 	var srv *api.Server
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	status := console.Options{
-		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates, Journal: s.journal,
+		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates, Journal: s.journal, Neutron: s.draft,
 	}
 	if c.cluster.on {
 		status.Cluster = s.clusterMembers

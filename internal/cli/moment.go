@@ -12,15 +12,15 @@ import (
 
 var revisionForm = regexp.MustCompile(`^([0-9]+\.)?[0-9]+$`)
 
-// momentOf reads the flag --at: a time, or a revision as heddle history prints it; "" is the
+// momentOf reads a flag such as --at: a time, or a revision as heddle history prints it; "" is the
 // present.
-func momentOf(text string) (string, error) {
+func momentOf(flag, text string) (string, error) {
 	if text == "" || revisionForm.MatchString(text) {
 		return text, nil
 	}
 	at, err := parseSince(text, time.Now())
 	if err != nil {
-		return "", &command.Exit{Code: 2, Text: "--at: " + err.Error()}
+		return "", &command.Exit{Code: 2, Text: flag + ": " + err.Error()}
 	}
 	return at.UTC().Format(time.RFC3339), nil
 }

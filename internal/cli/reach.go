@@ -58,7 +58,7 @@ is broken.
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
-		if req.At, err = momentOf(at); err != nil {
+		if req.At, err = momentOf("--at", at); err != nil {
 			return err
 		}
 		if rules != "" {

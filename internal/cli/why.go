@@ -62,7 +62,7 @@ were tried in memory, and are not carried out. Exits 1 if the connection would n
 		if req.To, req.Port, err = splitPort(to); err != nil {
 			return &command.Exit{Code: 2, Text: "--to: " + err.Error()}
 		}
-		if req.At, err = momentOf(at); err != nil {
+		if req.At, err = momentOf("--at", at); err != nil {
 			return err
 		}
 		var a operator.WhyAnswer

@@ -12,6 +12,7 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology/packet"
+	"heddle/internal/topology/simulate"
 )
 
 // mostExamples bounds the breaches of a rule that are named.
@@ -310,7 +311,7 @@ func (x *assertion) breach(f *faults) {
 	}
 	b := operator.Breach{From: f.from, To: f.to, Services: rangesOf(&f.services, f.from.Address.Is4())}
 	if len(x.result.Examples) == 0 {
-		b.Why = x.trace(f)
+		b.Why = traceFault(x.world.world, x.snap, f)
 	}
 	x.result.Examples = append(x.result.Examples, b)
 }
@@ -329,9 +330,9 @@ func (x *assertion) named(is4 bool) reach.Services {
 	return reach.Of(ranges...)
 }
 
-// trace explains one of the services that break the rule, nil if no question can be asked about
+// traceFault explains one of the services between two ends, nil if no question can be asked about
 // any.
-func (x *assertion) trace(f *faults) *operator.WhyAnswer {
+func traceFault(world *simulate.World, snap *records.Snap, f *faults) *operator.WhyAnswer {
 	q := operator.WhyRequest{From: f.from.Address.String(), To: f.to.Address.String()}
 	if f.from.Port != "" {
 		q.From = f.from.Port
@@ -348,7 +349,7 @@ func (x *assertion) trace(f *faults) *operator.WhyAnswer {
 			break
 		}
 	}
-	i, err := newInquiry(x.world.world, x.snap, operators, &q)
+	i, err := newInquiry(world, snap, operators, &q)
 	if err != nil {
 		return nil
 	}

@@ -16,9 +16,9 @@ type roster struct {
 	classes6 [][]*reach.End
 }
 
-// rosterOf returns the roster of the snapshot that the world has. It is made once for a revision.
+// rosterOf returns the roster of the snapshot that the world has. It is made once for a snapshot.
 func (w *World) rosterOf(snap *records.Snap) *roster {
-	if w.roster != nil && w.roster.snap.Revision() == snap.Revision() {
+	if w.roster != nil && w.roster.snap.Same(snap) {
 		return w.roster
 	}
 	r := &roster{snap: snap, ends: map[string]*reach.End{}, machines: map[string]*neutron.Port{}}

@@ -22,6 +22,8 @@ type World struct {
 	world  *simulate.World
 	roster *roster       // of the last question about reachability
 	at     *records.Snap // that the world was brought to last
+	// affected has the ids of what changes may have affected, while a comparison notes them.
+	affected map[string]bool
 
 	bundles   applied[schema.Bundle]
 	hosts     applied[topology.Host]
@@ -119,7 +121,7 @@ func (w *World) Trace(snap *records.Snap, in simulate.Input) flow.TraceAnswer {
 
 // apply brings the world to a snapshot.
 func (w *World) apply(snap *records.Snap) {
-	if w.at == snap {
+	if w.at != nil && w.at.Same(snap) {
 		return
 	}
 	d := newDifference(w.at, snap)
@@ -131,18 +133,29 @@ func (w *World) apply(snap *records.Snap) {
 	for id := range moved {
 		w.moved = true
 		h, _ := schema.HostWithTunnels(snap, id)
-		w.world.ApplyHost(id, h)
+		w.note(w.world.ApplyHost(id, h))
 	}
 	w.states.sync(d, schema.HostStates, all, func(old, now *topology.HostState) {
-		w.world.ApplyHostState(one(old, now).HostID, now)
+		w.note(w.world.ApplyHostState(one(old, now).HostID, now))
 	})
 	w.healths.sync(d, schema.MemberHealths, all, func(old, now *topology.MemberHealth) {
 		h := one(old, now)
-		w.world.ApplyMemberHealth(h.HostID, h.MemberID, now)
+		w.note(w.world.ApplyMemberHealth(h.HostID, h.MemberID, now))
 	})
-	w.routes.sync(d, schema.LearnedRoutes, all, func(old, now *topology.LearnedRoutes) { w.world.ApplyLearnedRoutes(old, now) })
+	w.routes.sync(d, schema.LearnedRoutes, all, func(old, now *topology.LearnedRoutes) {
+		w.note(w.world.ApplyLearnedRoutes(old, now))
+	})
 	w.applyRemotes(d)
 	w.applySightings(d)
+}
+
+// note notes what a change may have affected, if a comparison wants to know.
+func (w *World) note(affected []string) {
+	if w.affected != nil {
+		for _, id := range affected {
+			w.affected[id] = true
+		}
+	}
 }
 
 // one returns the record that there is.
@@ -159,10 +172,10 @@ func (w *World) applyBundle(old, now *schema.Bundle) {
 	w.countPlaces(before, -1)
 	w.countPlaces(after, 1)
 	if now == nil {
-		w.world.Apply(old.Owner, nil)
+		w.note(w.world.Apply(old.Owner, nil))
 		return
 	}
-	w.world.Apply(now.Owner, &now.Bundle)
+	w.note(w.world.Apply(now.Owner, &now.Bundle))
 }
 
 func portsOf(b *schema.Bundle) []topology.Port {
@@ -188,10 +201,10 @@ func (w *World) applyRemotes(d *difference) {
 	}
 	w.remotes.sync(d, schema.LearnedRemotes, isRemote, func(old, now *topology.LearnedRemote) {
 		if old != nil {
-			w.world.ForgetRemote(*old)
+			w.note(w.world.ForgetRemote(*old))
 		}
 		if now != nil {
-			w.world.LearnRemote(*now, schema.LearnedRemotes.Version(d.to, schema.LearnedRemotes.ID(now)))
+			w.note(w.world.LearnRemote(*now, schema.LearnedRemotes.Version(d.to, schema.LearnedRemotes.ID(now))))
 		}
 	})
 }
@@ -206,19 +219,19 @@ func (w *World) applySightings(d *difference) {
 	isBound := func(m *topology.LearnedMAC) bool { return w.world.Bound(m.PortID, m.NetworkID, m.HostID) }
 	w.macs.sync(d, schema.LearnedMACs, isBound, func(old, now *topology.LearnedMAC) {
 		if old != nil {
-			w.world.ForgetMAC(*old)
+			w.note(w.world.ForgetMAC(*old))
 		}
 		if now != nil {
-			w.world.LearnMAC(*now, schema.LearnedMACs.Version(d.to, schema.LearnedMACs.ID(now)))
+			w.note(w.world.LearnMAC(*now, schema.LearnedMACs.Version(d.to, schema.LearnedMACs.ID(now))))
 		}
 	})
 	hasPorts := func(n *topology.LearnedNeighbour) bool { return w.places[place{n.HostID, n.NetworkID}] > 0 }
 	w.neighbours.sync(d, schema.LearnedNeighbours, hasPorts, func(old, now *topology.LearnedNeighbour) {
 		if old != nil {
-			w.world.ForgetNeighbour(*old)
+			w.note(w.world.ForgetNeighbour(*old))
 		}
 		if now != nil {
-			w.world.LearnNeighbour(*now, schema.LearnedNeighbours.Version(d.to, schema.LearnedNeighbours.ID(now)))
+			w.note(w.world.LearnNeighbour(*now, schema.LearnedNeighbours.Version(d.to, schema.LearnedNeighbours.ID(now))))
 		}
 	})
 }

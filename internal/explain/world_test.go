@@ -35,7 +35,7 @@ func TestWorldFollowsSnapshots(t *testing.T) {
 	for _, i := range []int{4, 0, 1, 3, 2, 4, 3} {
 		for port := range 3 {
 			q := operator.WhyRequest{From: web.ID, To: db.ID, Port: uint16(7000 + port)}
-			want := map[bool]string{true: operator.Allowed, false: operator.Denied}[i > port && i < 4]
+			want := map[bool]operator.Verdict{true: operator.Allowed, false: operator.Denied}[i > port && i < 4]
 			a, err := c.world.Why(t.Context(), snaps[i], admin, &q, c.agents)
 			if err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"heddle/internal/api/operator"
 	"heddle/internal/audit"
 	"heddle/internal/store/journal"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
@@ -170,6 +171,26 @@ func authorOf(c *journal.Commit) *operator.Author {
 			API: a.API, Method: a.Method, Path: a.Path, RequestID: a.RequestID, Summary: a.Summary, Time: a.Time, Body: a.Body, Cut: a.Cut}
 	}
 	return nil
+}
+
+// Objects returns the objects that differ between two snapshots, by the records that do, without
+// secrets and what follows from the objects.
+func Objects(changes []records.ChangedRecord) []operator.ChangedObject {
+	objects := []operator.ChangedObject{}
+	for _, c := range changes {
+		if !strings.HasPrefix(c.Key, schema.NeutronPrefix) && !strings.HasPrefix(c.Key, schema.HostsPrefix) {
+			continue
+		}
+		before, told := keep(c.Key, c.Before)
+		after, stillTold := keep(c.Key, c.After)
+		if !told || !stillTold {
+			continue
+		}
+		if o := describeObject(journal.Change{Key: c.Key, Before: before, After: after}); o.Change != "changed" || len(o.Fields) > 0 {
+			objects = append(objects, o)
+		}
+	}
+	return objects
 }
 
 func describeObject(change journal.Change) operator.ChangedObject {

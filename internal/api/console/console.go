@@ -45,13 +45,16 @@ type Options struct {
 	Journal *journal.Journal
 	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
 	Cluster func(context.Context) ([]ClusterMember, error)
+	// Neutron makes Neutron's API over another store, such as a fork, to try changes by; nil: there
+	// is none.
+	Neutron func(db *records.DB, tokens api.Validator) (http.Handler, error)
 }
 
 // Register adds the console's routes to mux, which must be behind api.RequireToken.
 func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
-	c := &console{Options: o, world: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
+	c := &console{Options: o, world: explain.NewWorld(), drafts: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
 	api.Register(mux, c.calls())
 }
 
@@ -62,6 +65,7 @@ func (c *console) calls() []api.Call {
 		api.NewBodyCall("POST /v1/why", "whether a new connection would pass, and why; members ask about their own ports", c.why).ToAll(),
 		api.NewBodyCall("POST /v1/reach", "who can reach a machine, what it can reach, or all pairs", c.reach),
 		api.NewBodyCall("POST /v1/reach/assert", "whether rules hold about who reaches whom", c.assert),
+		api.NewBodyCall("POST /v1/diffs", "what a change would do, or what has changed, and who reaches whom then", c.diff),
 		api.NewBodyCall("POST /v1/workloads", "have a temporary workload on a port's host probe the network", c.workload),
 		api.NewBodyCall("POST /v1/support", "a part of a support bundle of a host", c.support),
 		api.NewCall("GET /v1/status", "the state of servers, store, hosts and ports, and what is wrong", c.status),
@@ -87,8 +91,9 @@ func (c *console) calls() []api.Call {
 
 type console struct {
 	Options
-	world *explain.World
-	asked inFlight
+	world  *explain.World
+	drafts *explain.World // of what changes would make
+	asked  inFlight
 	moments
 }
 

@@ -113,6 +113,28 @@ export interface Certificate {
   renewed: boolean;
 }
 
+/** ChangeEnds are the ends of connections on one side: machines, or addresses outside. */
+export interface ChangeEnds {
+  outside?: AddressRange[];
+  ports?: ReachPort[];
+  text?: string;
+}
+
+/** ChangeExample is one packet whose fate differs. */
+export interface ChangeExample {
+  from: WhyEnd;
+  service: string;
+  to: WhyEnd;
+  why?: WhyAnswer;
+}
+
+/** ChangeStep is a request to make, change or delete one object of Neutron's, as heddle translate reads it. */
+export interface ChangeStep {
+  data?: unknown;
+  op?: string;
+  type?: string;
+}
+
 /** ChangedField is a field of an object. An entry of a list has the name "list[id]", or "list[]" without an id. */
 export interface ChangedField {
   after?: unknown;
@@ -156,6 +178,37 @@ export interface Connection {
   key: ConnKey;
   known: boolean;
   new?: boolean;
+}
+
+/** DiffAnswer is the answer. Nothing of it has been done. */
+export interface DiffAnswer {
+  gained: ReachChange[];
+  lost: ReachChange[];
+  names: Record<string, TraceName>;
+  objects: ChangedObject[];
+  pairsOmitted?: number;
+  refused: RefusedStep[];
+  revision: number;
+  time?: string;
+  until?: number;
+  untilTime?: string;
+  warnings: DiffWarning[];
+}
+
+/** DiffRequest is the question what a change would do, or what has changed between two times. */
+export interface DiffRequest {
+  at?: string;
+  change?: ChangeStep[];
+  from?: string;
+  to?: string;
+}
+
+/** DiffWarning is something about a change that deserves a second look. */
+export interface DiffWarning {
+  by?: string;
+  kind: "opens-to-outside" | "rule-without-effect" | "locks-out";
+  object: Object;
+  text: string;
 }
 
 export interface Floating {
@@ -511,6 +564,18 @@ export interface ReachAnswer {
   to?: WhyEnd;
 }
 
+/** ReachChange is some services whose connections between some ends fare otherwise. */
+export interface ReachChange {
+  after: "never" | "oneWay" | "may" | "always";
+  before: "never" | "oneWay" | "may" | "always";
+  example: ChangeExample;
+  from: ChangeEnds;
+  pairs: number;
+  services: ServiceRange[];
+  to: ChangeEnds;
+  version: number;
+}
+
 /** ReachOutside is addresses outside. */
 export interface ReachOutside {
   address: string;
@@ -556,6 +621,14 @@ export interface Reader {
   role: string;
   version: string;
   writes: number;
+}
+
+/** RefusedStep is a step of a change that the server would refuse. */
+export interface RefusedStep {
+  kind: string;
+  message: string;
+  status: number;
+  step: number;
 }
 
 /** Remedy is a change that would let packets pass. It was tried in memory, and is not made. */

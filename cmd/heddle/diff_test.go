@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"heddle/internal/api/operator"
+)
+
+// TestDiff holds what is said of changes between two machines to what they do, and checks that
+// asking has done nothing.
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	s := newPlugSite(t)
+	web, client := s.lab.MustNamespace(t, "web"), s.lab.MustNamespace(t, "client")
+	s.newPort(t, "web", 11)
+	s.newPort(t, "client", 12)
+	s.plug(t, "web", "--netns", web.Name)
+	s.plug(t, "client", "--netns", client.Name)
+	listenTCP(t, web, 80)
+	closed := s.api.mustCreate(t, "security_group", map[string]any{"name": "closed"})
+	succeed(t, s.ctl, "port", "set", "web", "--sg", "closed", "--data", s.data)
+
+	file := filepath.Join(t.TempDir(), "change.yaml")
+	diff := func(change string, flags ...string) []string {
+		if err := os.WriteFile(file, []byte(change), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return append([]string{"diff", "--data", s.data, "--change", file}, flags...)
+	}
+	open := `steps:
+- op: create
+  type: security_group_rule
+  data: {security_group_id: ` + closed.ID + `, direction: ingress, protocol: tcp, port_range_min: 80, port_range_max: 80}
+- op: delete
+  type: network
+  data: {id: 00000000-0000-4000-8000-000000000009}
+`
+	text := succeed(t, s.ctl, diff(open)...)
+	has(t, text, file+":5: step 2 refused: Network 00000000-0000-4000-8000-000000000009 could not be found.\n",
+		"objects:\n    changed security group closed ("+closed.ID+")\n        + security_group_rules[", "lost:\n    none\n", "gained:\n    IPv4 tcp 80\n        from client 10.0.0.12\n        to   web 10.0.0.11\n        such as tcp 80 from client 10.0.0.12 to web 10.0.0.11\n")
+	if connects(client, "10.0.0.11:80") {
+		t.Fatal("a question has opened a port")
+	}
+	if text, code := output(t, s.ctl, diff(open, "--require")...); code != 1 {
+		t.Errorf("exit code %d with a step refused:\n%s", code, text)
+	}
+	succeed(t, s.ctl, "sg", "rule", "add", "closed", "--direction", "ingress", "--protocol", "tcp", "--port", "80", "--data", s.data)
+	if !connects(client, "10.0.0.11:80") {
+		t.Error("the change does not do what was said")
+	}
+	has(t, succeed(t, s.ctl, diff(open)...), "gained:\n    none\n", "step 1 refused: Security group rule already exists")
+	narrow := `{steps: [{op: create, type: security_group_rule, data: {security_group_id: ` + closed.ID + `, direction: ingress, protocol: tcp, port_range_min: 80, port_range_max: 80, remote_ip_prefix: 10.0.0.0/24}}]}`
+	has(t, succeed(t, s.ctl, diff(narrow)...), "warning: rule ingress IPv4 tcp 80 from 10.0.0.0/24 has no effect: ")
+
+	down := `{steps: [{op: update, type: network, data: {id: ` + s.network.ID + `, admin_state_up: false}}]}`
+	text, code := output(t, s.ctl, diff(down, "--require")...)
+	if has(t, text, "lost:\n    IPv4 ", "        from client 10.0.0.12\n", "            the network is administratively down\n"); code != 1 {
+		t.Errorf("exit code %d with connections lost:\n%s", code, text)
+	}
+	var a operator.DiffAnswer
+	if err := json.Unmarshal([]byte(succeed(t, s.ctl, diff(down, "-o", "json")...)), &a); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Lost) == 0 || a.Lost[0].Example.Why == nil || len(a.Lost[0].Example.Why.There.Trace.Walk) == 0 {
+		t.Errorf("the answer has no trace: %+v", a)
+	}
+	refuse(t, s.ctl, 2, "change[0].type: \"cloud\" is no object that a change can create", diff(`{steps: [{op: create, type: cloud, data: {}}]}`)...)
+	refuse(t, s.ctl, 2, file+": steps: want a list of them", diff(`{}`)...)
+	refuse(t, s.ctl, 2, "--from: ", "diff", "--from", "yesterday", "--data", s.data)
+	diffTimes(t, s)
+}
+
+// diffTimes compares two revisions, between which the group got its rule.
+func diffTimes(t *testing.T, s *plugSite) {
+	t.Helper()
+	var h operator.History
+	if err := json.Unmarshal([]byte(succeed(t, s.ctl, "history", "closed", "--limit", "1", "-o", "json", "--data", s.data)), &h); err != nil {
+		t.Fatal(err)
+	}
+	opened := h.Changes[0].Revision
+	at := func(revision int64) string {
+		raw, _ := json.Marshal(revision) // of a number
+		return string(raw)
+	}
+	text := succeed(t, s.ctl, "diff", "--from", at(opened-1), "--to", at(opened), "--data", s.data)
+	has(t, text, ", to revision "+at(opened)+", ", "    changed security group closed (", "gained:\n    IPv4 tcp 80\n        from client 10.0.0.12\n")
+	has(t, succeed(t, s.ctl, "diff", "--from", at(opened), "--to", at(opened-1), "--data", s.data), "lost:\n    IPv4 tcp 80\n")
+	has(t, succeed(t, s.ctl, "diff", "--from", at(opened-1), "--data", s.data), "gained:\n    IPv4 tcp 80\n")
+}

@@ -1,0 +1,117 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"heddle/internal/api"
+	"heddle/internal/api/operator"
+	"heddle/internal/explain"
+	"heddle/internal/history"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology/flow"
+)
+
+// diff answers what a change would do, or what has changed between two times.
+func (c *console) diff(r *http.Request, req *operator.DiffRequest) (*operator.DiffAnswer, error) {
+	end, err := c.asked.begin(api.Caller(r.Context()).UserID)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	ctx, cancel := context.WithTimeout(r.Context(), questionTime)
+	defer cancel()
+	switch {
+	case req.From != "" && len(req.Change) == 0 && req.At == "":
+		return c.diffTimes(ctx, req)
+	case req.From == "" && req.To == "" && len(req.Change) > 0:
+		return c.diffChange(ctx, req)
+	}
+	return nil, api.Errorf(http.StatusBadRequest, "want either change, a list of steps, with or without at, or from and to, two times")
+}
+
+// diffChange answers what a change would do.
+func (c *console) diffChange(ctx context.Context, req *operator.DiffRequest) (*operator.DiffAnswer, error) {
+	at, err := c.moment(ctx, req.At)
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.newDraft(ctx, at, req.Change)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := d.fork.Changes()
+	if err != nil {
+		return nil, err
+	}
+	world := c.drafts
+	if at.time != nil {
+		world = at.world
+	}
+	a := world.Diff(at.snap, d.fork.Snap(), api.ClientAddr(ctx))
+	a.Revision, a.Time, a.Refused = at.snap.Revision(), at.time, d.refused
+	completeDiff(a, at.snap, d.fork.Snap(), changes)
+	return a, nil
+}
+
+// diffTimes answers what has changed between two times. Both are as the journal has them, so that
+// what it does not record makes no difference.
+func (c *console) diffTimes(ctx context.Context, req *operator.DiffRequest) (*operator.DiffAnswer, error) {
+	present, err := c.past(ctx)
+	if err != nil {
+		return nil, err
+	}
+	to := req.To
+	if to == "" || to == "now" {
+		to = fmt.Sprintf("%d.%d", c.Journal.Position().Epoch, present.Revision())
+	}
+	from, err := c.moment(ctx, req.From)
+	if err != nil {
+		return nil, err
+	}
+	until, err := c.moment(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := records.Compare(from.snap, until.snap, schema.All()...)
+	if err != nil {
+		return nil, err
+	}
+	a := explain.NewWorld().Diff(from.snap, until.snap, api.ClientAddr(ctx))
+	a.Revision, a.Time, a.Until, a.UntilTime, a.Refused = from.snap.Revision(), from.time, until.snap.Revision(), until.time, []operator.RefusedStep{}
+	completeDiff(a, from.snap, until.snap, changes)
+	return a, nil
+}
+
+// completeDiff adds the objects that differ, and what ids stand for.
+func completeDiff(a *operator.DiffAnswer, before, after *records.Snap, changes []records.ChangedRecord) {
+	a.Objects = history.Objects(changes)
+	a.Names = map[string]flow.TraceName{}
+	texts := []string{}
+	for _, w := range a.Warnings {
+		texts = append(texts, w.Text)
+	}
+	for _, rows := range [][]operator.ReachChange{a.Gained, a.Lost} {
+		for i := range rows {
+			for _, p := range rows[i].From.Ports {
+				texts = append(texts, p.Groups...)
+			}
+			for _, p := range rows[i].To.Ports {
+				texts = append(texts, p.Groups...)
+			}
+			if why := rows[i].Example.Why; why != nil {
+				why.Names = whyNames(after, why)
+			}
+		}
+	}
+	for _, snap := range []*records.Snap{before, after} {
+		for id, name := range changeNames(snap, []operator.Revision{{Objects: a.Objects}}) {
+			a.Names[id] = name
+		}
+		for id, name := range namesOf(snap, idsOf(texts)) {
+			a.Names[id] = name
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/api/operator"
+	"heddle/internal/command"
+	"heddle/internal/offline"
+	"heddle/internal/sourceline"
+	"heddle/internal/strictjson"
+	"heddle/internal/terminal"
+)
+
+// diffCommand returns the command that asks what a change would do.
+func diffCommand() *cobra.Command {
+	var file, at, from, to string
+	var require bool
+	cmd := &cobra.Command{
+		Use:   "diff --change FILE | --from TIME|REVISION [--to TIME|REVISION]",
+		Short: "Ask what a change would do, or what has changed, and who reaches whom then",
+		Long: `Makes the requests of a file in the server's memory alone, with the checks, defaults and quotas that they would meet, and says which of
+them would be refused, which objects would differ, which connections would work and which would not any more, and what deserves a
+second look. Nothing is carried out. The file has the form that heddle translate reads, a list of steps; an id that a step gives a
+new object stands for it in later steps. With --from it compares two times in the same way.
+  heddle diff --change open-ssh.yaml
+  heddle diff --change open-ssh.yaml --require
+  heddle diff --from 2h`,
+		Args: cobra.NoArgs,
+	}
+	login := cloudFlags(cmd)
+	format := command.OutputFlag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&file, "change", "", "`file` of requests, YAML or JSON; - for standard input")
+	f.StringVar(&at, "at", "", "make the change at a past `time`, such as 2h, 3d or 2026-11-28T06:00:00Z, or a revision as heddle history prints it")
+	f.StringVar(&from, "from", "", "compare from this `time`, or revision, in place of a change")
+	f.StringVar(&to, "to", "", "compare up to this `time`, or revision; default: now")
+	f.BoolVar(&require, "require", false, "exit 1 if a request would be refused, or a connection would fare worse")
+	for _, name := range []string{"change", "at", "from", "to", "require"} {
+		perCall(f, name)
+	}
+	cmd.MarkFlagsOneRequired("change", "from")
+	for _, name := range []string{"from", "to"} {
+		cmd.MarkFlagsMutuallyExclusive("change", name)
+		cmd.MarkFlagsMutuallyExclusive("at", name)
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		var req operator.DiffRequest
+		for _, one := range []struct {
+			flag, text string
+			to         *string
+		}{{"--at", at, &req.At}, {"--from", from, &req.From}, {"--to", strings.TrimPrefix(to, "now"), &req.To}} {
+			if *one.to, err = momentOf(one.flag, one.text); err != nil {
+				return err
+			}
+		}
+		var text []byte
+		if file != "" {
+			if req.Change, text, err = readChange(cmd, file); err != nil {
+				return err
+			}
+		}
+		var a operator.DiffAnswer
+		if err := callOperator(cmd, login, http.MethodPost, "/v1/diffs", &req, &a); err != nil {
+			return inChange(file, text, err)
+		}
+		if *format == "json" {
+			err = command.PrintJSON(cmd.OutOrStdout(), a)
+		} else {
+			printDiff(cmd.OutOrStdout(), file, text, &a)
+		}
+		if err == nil && require && len(a.Refused)+len(a.Lost)+a.PairsOmitted > 0 {
+			err = &command.Exit{Code: 1}
+		}
+		return err
+	}
+	return cmd
+}
+
+// readChange reads the steps of a change, and returns the text that they are in.
+func readChange(cmd *cobra.Command, file string) (steps []operator.ChangeStep, text []byte, err error) {
+	in, err := inputFile(cmd, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Close()
+	if text, err = io.ReadAll(io.LimitReader(in, maxRules+1)); err != nil {
+		return nil, nil, err
+	}
+	var change struct {
+		Steps []operator.ChangeStep `json:"steps"`
+	}
+	if len(text) > maxRules {
+		err = fmt.Errorf("longer than %d bytes", maxRules)
+	} else if converted, wrong := offline.DocumentJSON(text); wrong != nil {
+		err = wrong
+	} else {
+		err = strictjson.Unmarshal(converted, &change)
+	}
+	if err == nil && len(change.Steps) == 0 {
+		err = errors.New("steps: want a list of them, each with op, type and data")
+	}
+	if err != nil {
+		return nil, nil, &command.Exit{Code: 2, Text: file + ": " + err.Error()}
+	}
+	return change.Steps, text, nil
+}
+
+var changeField = regexp.MustCompile(`change(\[\d+\])`)
+
+// inChange names the line of the file that a server's error is about.
+func inChange(file string, text []byte, err error) error {
+	m := changeField.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	return &command.Exit{Code: 2, Text: sourceline.Prefix(file, text, "steps"+m[1]) + ": " + err.Error()}
+}
+
+func printDiff(w io.Writer, file string, text []byte, a *operator.DiffAnswer) {
+	p := changePrinter{w: w, names: a.Names}
+	switch {
+	case a.UntilTime != nil:
+		p.line("from revision %d, %s, to revision %d, %s:", a.Revision, localTime(*a.Time), a.Until, localTime(*a.UntilTime))
+	default:
+		printMoment(w, a.Revision, a.Time)
+	}
+	for _, r := range a.Refused {
+		p.line("%s: step %d refused: %s", sourceline.Prefix(file, text, fmt.Sprintf("steps[%d]", r.Step-1)), r.Step, p.named(r.Message))
+	}
+	p.line("objects:")
+	for i := range a.Objects {
+		p.object(&a.Objects[i])
+	}
+	if len(a.Objects) == 0 {
+		p.line("    none")
+	}
+	printReachChanges(w, "lost", a, a.Lost)
+	printReachChanges(w, "gained", a, a.Gained)
+	if a.PairsOmitted > 0 {
+		p.line("not compared: %d pairs of classes of machines, beyond the most that one question asks about", a.PairsOmitted)
+	}
+	for _, warning := range a.Warnings {
+		p.line("warning: %s", p.named(warning.Text))
+	}
+}
+
+// fateWords has what is said of connections by their fate.
+var fateWords = map[operator.Fate]string{
+	operator.FateNever: "none arrives", operator.FateOneWay: "without an answer", operator.FateMay: "some work", operator.FateAlways: "all work",
+}
+
+// printReachChanges prints the connections that fare otherwise.
+func printReachChanges(w io.Writer, what string, a *operator.DiffAnswer, rows []operator.ReachChange) {
+	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
+	line("%s:", what)
+	if len(rows) == 0 {
+		line("    none")
+	}
+	named := &operator.ReachAnswer{Names: a.Names}
+	ends := func(e *operator.ChangeEnds) string {
+		if len(e.Outside) > 0 {
+			return "outside (" + e.Text + ")"
+		}
+		return portsText(named, e.Ports)
+	}
+	for i := range rows {
+		r := &rows[i]
+		var services []string
+		for _, s := range r.Services {
+			services = append(services, s.Text)
+		}
+		fate := ""
+		if r.Before != operator.FateNever || r.After != operator.FateAlways {
+			fate = fmt.Sprintf(" (%s, before: %s)", fateWords[r.After], fateWords[r.Before])
+		}
+		if r.Before == operator.FateAlways && r.After == operator.FateNever {
+			fate = ""
+		}
+		line("    IPv%d %s%s", r.Version, strings.Join(services, ", "), fate)
+		line("        from %s", ends(&r.From))
+		line("        to   %s", ends(&r.To))
+		line("        such as %s from %s to %s", r.Example.Service, endText(r.Example.From), endText(r.Example.To))
+		if why := r.Example.Why; why != nil && why.Verdict != operator.Allowed {
+			leg := &why.There
+			if leg.Allowed && why.Back != nil {
+				leg = why.Back
+			}
+			line("            %s", leg.Reason)
+		}
+	}
+}
