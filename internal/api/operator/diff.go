@@ -59,7 +59,7 @@ type RefusedStep struct {
 	Message string `json:"message"`
 }
 
-// Fate is what becomes of connections.
+// Fate is the outcome of connections.
 type Fate string
 
 // Fates, the best one last.
