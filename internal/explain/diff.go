@@ -66,10 +66,11 @@ type side struct {
 // side brings the world to a snapshot, and finds the classes of its machines.
 func (w *World) side(snap *records.Snap) *side {
 	w.apply(snap)
-	s := &side{snap: snap, roster: w.rosterOf(snap)}
+	now := w.rosterOf(snap)
+	s := &side{snap: snap, roster: now.clone()}
 	for v := range s.class {
 		s.class[v] = map[string]int{}
-		for i, ends := range s.roster.classes(v == 0) {
+		for i, ends := range now.classes(v == 0) {
 			for _, e := range ends {
 				s.class[v][e.PortID] = i + 1
 			}

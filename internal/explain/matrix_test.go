@@ -34,9 +34,13 @@ func TestMatrix(t *testing.T) {
 		for _, id := range ids {
 			ends = append(ends, p.end(id))
 		}
+		partition := reach.NewPartition(c.world.world)
+		for _, e := range ends {
+			partition.Set(e)
+		}
 		for _, s := range []reach.Service{{Protocol: packet.ProtoTCP, Port: 80}, {Protocol: packet.ProtoUDP, Port: 1500}, {Protocol: packet.ProtoICMP}} {
 			fates := p.allFates(ends, s)
-			m := reach.NewMatrix(c.world.world, reach.Classes(c.world.world, ends, true), s, true, p.end)
+			m := reach.NewMatrix(c.world.world, partition.Classes(true), s, true, p.end)
 			p.compare(m, fates)
 			if len(m.Classes) == len(ends) {
 				t.Errorf("no two of %d ports are alike", len(ends))

@@ -1,7 +1,6 @@
 package reach
 
 import (
-	"hash/maphash"
 	"runtime"
 	"sync"
 
@@ -57,29 +56,6 @@ func NewMatrix(w *simulate.World, classes [][]*End, s Service, is4 bool, byPort 
 	close(rows)
 	all.Wait()
 	return m
-}
-
-// Classes sorts the ends that have an address of a version of IP into classes, in the order of the
-// first of each. The world treats those of one class alike if each speaks by its first address.
-func Classes(w *simulate.World, ends []*End, is4 bool) (classes [][]*End) {
-	keys, at, seed := w.NewClasses(), map[[2]uint64]int{}, [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	for _, e := range ends {
-		address := e.Address(is4)
-		if !address.IsValid() {
-			continue
-		}
-		text := keys.Key(e.PortID, e.MAC, e.Addresses, address)
-		text = e.appendRoutes(text)
-		key := [2]uint64{maphash.Bytes(seed[0], text), maphash.Bytes(seed[1], text)}
-		i, known := at[key]
-		if !known {
-			i = len(classes)
-			at[key] = i
-			classes = append(classes, nil)
-		}
-		classes[i] = append(classes[i], e)
-	}
-	return classes
 }
 
 // row asks about the pairs of one class with each.

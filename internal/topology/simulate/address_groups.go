@@ -112,6 +112,9 @@ func (w *World) contribute(groupID string, prefix netip.Prefix, by int) {
 	} else if changed = count(&g.prefixes, prefix, by); changed {
 		g.lengths.count(prefix, by)
 	}
+	if changed {
+		w.reportMember(g, prefix, by > 0)
+	}
 	switch {
 	case !changed:
 	case g.questions.mayHave(prefix), !prefix.IsSingleIP() && g.lookups.mayHave(prefix):

@@ -111,6 +111,7 @@ func (w *World) linkChain(c *chain) {
 		return
 	}
 	w.touchChain(c)
+	w.reportRules(c)
 	c.def = def
 	old := c.rules
 	var own []rule
@@ -173,6 +174,7 @@ func (w *World) linkEntry(c *chain, e *ruleEntry) {
 		return
 	}
 	w.touchChain(c)
+	w.reportRules(c)
 	old := e.rule
 	e.def, e.rule = def, nil
 	if old != nil {
@@ -268,11 +270,13 @@ func swapFilters[P comparable](w *World, user P, of func(*chain) *users[P], befo
 	for _, c := range after {
 		if c != nil {
 			of(c).add(user)
+			w.reportOwn(c)
 		}
 	}
 	for _, c := range before {
 		if c != nil {
 			of(c).remove(user)
+			w.reportOwn(c)
 			release(w.chains, c)
 		}
 	}

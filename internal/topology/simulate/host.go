@@ -32,6 +32,7 @@ func (w *World) ApplyHost(id string, h *topology.Host) (affected []string) {
 		w.touchLocals(p)
 	}
 	w.touchLANs(x)
+	w.reportHost()
 	x.refs += presence(h) - presence(x.def)
 	x.def = h
 	for p := range x.ports {
@@ -48,6 +49,9 @@ func (w *World) ApplyHost(id string, h *topology.Host) (affected []string) {
 func (w *World) ApplyHostState(id string, st *topology.HostState) (affected []string) {
 	w.begin()
 	x := hold(w.hosts, id)
+	if (st == nil) != (x.state == nil) {
+		w.reportHost()
+	}
 	x.refs += presence(st) - presence(x.state)
 	x.state = st
 	w.carry(x)

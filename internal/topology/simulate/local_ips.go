@@ -73,6 +73,7 @@ func insertLocalIP(list []*localIP, x *localIP) []*localIP {
 
 // localIPChanged reports that questions for the address are answered otherwise.
 func (w *World) localIPChanged(def *topology.LocalIP) {
+	w.reportNeighbour(def.Address)
 	if w.neighbourChanged != nil {
 		w.neighbourChanged(def.NetworkID, def.Address)
 	}

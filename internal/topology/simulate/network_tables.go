@@ -159,6 +159,9 @@ func (w *World) changeMAC(networkID string, key macKey, change func(*macEntry) (
 	if was != nil && (was != e.top || seeded && len(e.seeds) == 0) {
 		w.touch(was)
 	}
+	if was != e.top {
+		w.reportKeys(was, e.top)
+	}
 	if n.lan != nil && was != e.top {
 		n.lan.place(key, was, e.top)
 		w.homeMayChange(n, key.mac())
@@ -239,6 +242,7 @@ func (w *World) changeNeighbour(networkID string, ip netip.Addr, change func(*ne
 	}
 	e, was := changeEntry(n, &n.neighbours, ip, nil, change)
 	if (was == nil) != (e.top == nil) || was != nil && before != *e.top {
+		w.reportNeighbour(ip)
 		if was != nil {
 			w.touchWayTo(n, ip, before)
 		}

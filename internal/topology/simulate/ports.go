@@ -369,6 +369,9 @@ func (w *World) routerListed(l listing) {
 		return
 	}
 	w.advertisementChanged(l.in)
+	for _, ip := range l.addresses {
+		w.reportNeighbour(ip)
+	}
 	if w.neighbourChanged != nil {
 		for _, ip := range l.addresses {
 			w.neighbourChanged(l.in.id, ip)

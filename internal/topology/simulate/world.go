@@ -61,12 +61,13 @@ type machines struct {
 	underlayMTU int                         // for a workload's packet, bytes; 0 = not known
 }
 
-// observers holds what counts, records and copies packets, and decides nothing.
+// observers holds what counts, records and copies packets or classifies ports, and decides nothing.
 type observers struct {
 	mirrors     map[string]*mirror
 	meters      meters
 	loggers     loggers
 	ruleLoggers ruleLoggers
+	classes     []*Classes
 }
 
 // underway is the state of the change under way.
@@ -262,6 +263,11 @@ func (w *World) begin() {
 func (w *World) end() []string {
 	affected := w.affected
 	w.affected = nil
+	w.reportClasses(func(c *Classes) {
+		for _, id := range affected {
+			c.changed.Ports[id] = true
+		}
+	})
 	return affected
 }
 
