@@ -51,13 +51,14 @@ var may = map[string][]string{
 	"internal/ovsdb": {"internal/task", "internal/terminal"},
 	// Areas: the above and their own children, never another area.
 	"internal/control":               join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
-	"internal/overlay":               join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/filterlog", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/supportbundle", "internal/overlay/wireguard", "internal/overlay/workload"}),
+	"internal/overlay":               join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/filterlog", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/supportbundle", "internal/overlay/verdicts", "internal/overlay/wireguard", "internal/overlay/workload"}),
 	"internal/overlay/datapath":      join(words, []string{"internal/hostnet", "internal/task"}),
 	"internal/overlay/filterlog":     join(words, []string{"internal/task", "internal/telemetry"}),
 	"internal/overlay/flowstate":     join(words, []string{"internal/task"}),
 	"internal/overlay/hostkey":       words,
 	"internal/overlay/natport":       join(words, []string{"internal/store", "internal/store/schema", "internal/store/snapshot", "internal/task", "internal/overlay/flowstate"}),
 	"internal/overlay/supportbundle": join(words, []string{"internal/sealing"}),
+	"internal/overlay/verdicts":      words,
 	"internal/overlay/wireguard":     {"internal/hostnet"},
 	"internal/overlay/workload":      join(words, []string{"internal/hostnet"}),
 	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.

@@ -125,6 +125,7 @@ func host() Dashboard {
 			rate("heddle_overlay_flows_installed_total"), rate("heddle_overlay_flows_expired_total"), rate("heddle_overlay_flows_refused_total")}},
 		{"Frames that the kernel gave to the agent", packets, []query{rate("heddle_overlay_upcalls_total", "reason")}},
 		{"Simulated packets", packets, []query{rate("heddle_overlay_decisions_total", "verdict")}},
+		{"Dropped by decision", packets, []query{rate("heddle_dropped_packets_total", "code")}},
 		{"Dropped by the agent", packets, []query{rate("heddle_overlay_drops_total", "reason")}},
 		{"Dropped by the kernel", packets, []query{rate("heddle_overlay_kernel_drops_total", "reason")}},
 		{"Tunnels to other hosts", number, []query{value("heddle_overlay_tunnels"), value("heddle_overlay_hosts_without_secret")}},

@@ -158,6 +158,7 @@ func (a *Agent) figures() []telemetry.Value {
 	}
 	f = append(f, tunnelFigures(a.tunnelReports())...)
 	f = append(f, a.engine.meters.figures()...)
+	f = append(f, a.engine.verdictFigures()...)
 	f = append(f, a.engine.filterLogs.Figures()...)
 	for reason, n := range kernel.Drops {
 		f = append(f, telemetry.Counter.Of("heddle_overlay_kernel_drops_total", "Frames that the kernel dropped.", int(n)).With("reason", reason))

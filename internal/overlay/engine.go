@@ -12,6 +12,7 @@ import (
 	"heddle/internal/overlay/filterlog"
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/overlay/natport"
+	"heddle/internal/overlay/verdicts"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
@@ -52,6 +53,7 @@ type engine struct {
 type observers struct {
 	copied     *portLimit // packets that the agent copies for mirrors
 	meters     *metering
+	verdicts   *verdicts.Counts
 	upcalls    *upcallCounts          // of each port
 	sent       tally[datapath.Tunnel] // to other hosts
 	carried    tally[string]          // from the ports here of each network, by its id
@@ -74,7 +76,8 @@ func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underla
 	e.upcalls = newUpcallCounts(e.clock())
 	e.rates = newRateLimits(dp, e.clock, log)
 	e.meters, e.copied = newMetering(dp), newPortLimit(copiesAtOnce, copyEvery)
-	dp.OnEvict(e.meters.evicted)
+	e.verdicts = verdicts.NewCounts(time.Now(), e.isNetworkPort)
+	dp.OnGone(e.gone)
 	e.memory = &memory{flows: newFlowIndex(uint64(e.clock())), seen: newSightings(e.host)}
 	e.net = &virtualNetwork{dp: dp, answers: e.answers, bumped: &e.count.invalidations, usesRead: e.clock(),
 		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged, HomeChanged: e.homeChanged,
@@ -143,6 +146,8 @@ type plan struct {
 	entered bool
 	entry   datapath.Flow
 	brief   bool // cached for errorKept only
+	// counts are those of the packets. They are the flow's own.
+	counts []verdicts.Key
 }
 
 // peer is a host that state is sent to, by a tunnel or, while that is 0, not yet.

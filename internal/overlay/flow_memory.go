@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/verdicts"
 	"heddle/internal/topology/flow"
 )
 
@@ -26,8 +27,9 @@ type installed struct {
 	// With missing, it found none: it goes when one of them comes.
 	nats    []natLink
 	missing []flow.NATKey
-	meters  []flow.Meter // that count it
-	sent    traffic      // that was counted for its tunnel and network
+	meters  []flow.Meter   // that count it
+	counts  []verdicts.Key // likewise
+	sent    traffic        // that was counted: by counts, and for its tunnel and network
 
 	// until is the end of a flow that is kept for a while only, used or not; 0 for others.
 	until time.Duration
@@ -95,11 +97,14 @@ type flowIndex struct {
 	byConn   map[flow.ConnKey][roles]*installed // first of each role's list
 	byNAT    map[flow.NATKey]*natLink           // first of the list of those that use it
 	shortly  []*installed                       // those with until, in that order
+	// leaving has flows that are not remembered any more and may have packets to count, by cookie.
+	leaving map[uint64]*installed
 }
 
 // newFlowIndex gives cookies from after on: those of an earlier agent must not come again.
 func newFlowIndex(after uint64) *flowIndex {
-	return &flowIndex{last: after, byCookie: map[uint64]*installed{}, byConn: map[flow.ConnKey][roles]*installed{}, byNAT: map[flow.NATKey]*natLink{}}
+	return &flowIndex{last: after, byCookie: map[uint64]*installed{}, byConn: map[flow.ConnKey][roles]*installed{}, byNAT: map[flow.NATKey]*natLink{},
+		leaving: map[uint64]*installed{}}
 }
 
 func (x *flowIndex) cookie() uint64 {
@@ -140,6 +145,9 @@ func (x *flowIndex) remove(f *installed) {
 		return
 	}
 	delete(x.byCookie, f.cookie)
+	if len(f.counts) > 0 {
+		x.leaving[f.cookie] = f
+	}
 	for r := range roles {
 		if c, ok := f.connOf(r); ok {
 			x.unlink(f, r, c)
@@ -262,22 +270,48 @@ func (m *memory) forget(records []*installed) {
 	defer m.mu.Unlock()
 	for _, f := range records {
 		m.flows.remove(f)
+		delete(m.flows.leaving, f.cookie)
 	}
+}
+
+// leave forgets a flow that is to be removed from the kernel.
+func (m *memory) leave(f *installed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.flows.remove(f)
+}
+
+// settle returns what counts a flow that has carried so much when it goes, and what of that was not
+// counted before.
+func (m *memory) settle(cookie uint64, now traffic) (counts []verdicts.Key, more traffic) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.flows.byCookie[cookie]
+	if f == nil {
+		f = m.flows.leaving[cookie]
+	}
+	if f == nil {
+		return nil, traffic{}
+	}
+	delete(m.flows.leaving, cookie)
+	keys := f.counts
+	f.counts = nil
+	return keys, f.grow(now)
+}
+
+// grow notes what a flow has carried, and returns what was not counted before.
+func (f *installed) grow(now traffic) (more traffic) {
+	if now.bytes > f.sent.bytes {
+		more = traffic{now.packets - f.sent.packets, now.bytes - f.sent.bytes}
+		f.sent = now
+	}
+	return more
 }
 
 func (m *memory) has(cookie uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.flows.get(cookie) != nil
-}
-
-// countFrom leaves what a flow has sent before out of that of its tunnel and network.
-func (m *memory) countFrom(cookie uint64, before traffic) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if f := m.flows.get(cookie); f != nil {
-		f.sent = before
-	}
 }
 
 // take forgets the flows with one of the roles for a connection, and returns their keys in order.

@@ -171,8 +171,8 @@ func (m *metering) settle(cookie uint64, now traffic) {
 	f.counted = now
 }
 
-// evicted is read for a flow that is gone.
-func (m *metering) evicted(cookie, packets, bytes uint64) {
+// gone is read for a flow that is gone.
+func (m *metering) gone(cookie, packets, bytes uint64) {
 	if !m.active.Load() {
 		return
 	}
@@ -185,18 +185,6 @@ func (m *metering) evicted(cookie, packets, bytes uint64) {
 func (m *metering) forget(cookie uint64) {
 	delete(m.flows, cookie)
 	m.active.Store(len(m.flows) > 0)
-}
-
-// leave reads flows for the last time, before they are removed or others take their place.
-func (m *metering) leave(keys ...datapath.Key) {
-	if !m.active.Load() {
-		return
-	}
-	for _, key := range keys {
-		if f, found, err := m.dp.Lookup(key); err == nil && found {
-			m.evicted(f.Cookie, f.Packets, f.Bytes)
-		}
-	}
 }
 
 // keep forgets the flows that the kernel does not have any more.

@@ -8,6 +8,7 @@ import (
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
+	"heddle/internal/overlay/verdicts"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
@@ -22,6 +23,8 @@ type handler struct {
 
 	batch   []datapath.Flow // being installed
 	records []*installed    // the same, as they are remembered
+
+	counted []verdicts.Key // of the packet
 
 	room []byte // for a rewritten frame
 
@@ -75,6 +78,7 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 	}
 	h.answerLive(port, u, d)
 	h.recordLogged(d)
+	h.countPacket(port, p, u)
 	h.remember(port, p, u)
 	s := h.learnFrom(port, d)
 	if p.entered && len(p.copies)+p.copiesLost == 0 {
@@ -238,7 +242,6 @@ func (e *engine) remove(keys []datapath.Key) {
 	if len(keys) == 0 {
 		return
 	}
-	e.meters.leave(keys...)
 	if err := e.dp.Delete(keys...); err != nil {
 		e.log.Error("cannot remove flows", "flows", len(keys), "err", err)
 	}
@@ -279,12 +282,12 @@ func (h *handler) install(p *plan, s *sighting) {
 	if back := h.replies(p); back != nil {
 		records = append(records, h.record(back, nil))
 		h.batch = append(h.batch, back.flow)
+		records[1].counts = h.verdicts.Of(nil, h.net.port(back.flow.Port).id, back.decision)
 	}
 	h.records = records
 	h.memory.put(records)
 	for i := range h.batch {
 		h.batch[i].Cookie = records[i].cookie
-		h.meters.leave(h.batch[i].Key)
 	}
 	if err := h.dp.Install(h.batch); err != nil {
 		h.memory.forget(records)
@@ -351,7 +354,7 @@ func hasReplies(proto uint8) bool {
 func (e *engine) record(p *plan, s *sighting) *installed {
 	d := p.decision
 	now := e.clock()
-	f := &installed{key: p.flow.Key, at: now, tracked: d.Tracked, reply: d.Return, lookup: d.Lookup, learn: s}
+	f := &installed{key: p.flow.Key, at: now, tracked: d.Tracked, reply: d.Return, lookup: d.Lookup, learn: s, counts: p.counts}
 	if p.brief {
 		f.until = now + errorKept
 	} else if len(p.outputs) > 0 {

@@ -190,7 +190,7 @@ func (e *engine) recheckMissing(records []*installed) {
 			return ok
 		}
 		if slices.ContainsFunc(f.missing, came) {
-			e.memory.forget([]*installed{f})
+			e.memory.leave(f)
 			e.remove([]datapath.Key{f.key})
 		}
 	}

@@ -41,11 +41,21 @@ func (t *traces) changed(c *snapshot.Changed) {
 		t.live.add(r)
 	case r.Support != nil:
 		t.publish(r, flow.TraceAnswer{Support: t.support.Part(r.Support)})
+	case r.Counters != nil:
+		t.publish(r, t.counted(r.Counters))
 	case r.Report:
 		t.publish(r, flow.TraceAnswer{Report: t.report(r.Traffic)})
 	default:
 		t.publish(r, t.answer(r))
 	}
+}
+
+func (t *traces) counted(q *flow.CountersRequest) flow.TraceAnswer {
+	counters, err := t.counters(q)
+	if err != nil {
+		return flow.TraceAnswer{Error: err.Error()}
+	}
+	return flow.TraceAnswer{Counters: counters}
 }
 
 func (t *traces) publish(r *flow.TraceRequest, answer flow.TraceAnswer) {

@@ -219,12 +219,7 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 		}
 		u.used(known, f)
 		e.meters.read(f.Cookie, traffic{f.Packets, f.Bytes})
-		if f.Bytes > known.sent.bytes {
-			more := traffic{f.Packets - known.sent.packets, f.Bytes - known.sent.bytes}
-			e.sent.add(f.Out.Tunnel, more)
-			e.carried.add(networks[i], more)
-			known.sent = traffic{f.Packets, f.Bytes}
-		}
+		e.account(known, &f.FlowState, networks[i])
 	}
 	e.memory.mu.Unlock()
 	e.remove(idle)
@@ -260,6 +255,12 @@ func (u *upkeep) forgetOthers(there map[uint64]struct{}, start time.Duration) {
 			e.memory.flows.remove(f)
 		}
 	}
+	for cookie, f := range e.memory.flows.leaving {
+		if _, ok := there[cookie]; !ok && f.at < start {
+			delete(e.memory.flows.leaving, cookie)
+			e.verdicts.Unsettled()
+		}
+	}
 }
 
 // age expires what was unused at the start of a round, and sends the rest to other hosts when due.
@@ -291,7 +292,6 @@ func (u *upkeep) adopt(f datapath.FlowState) {
 		u.e.count.unadopted.Add(1)
 		return
 	}
-	u.e.memory.countFrom(f.Cookie, traffic{f.Packets, f.Bytes}) // an earlier agent has counted those
 	u.e.count.adopted.Add(1)
 }
 
@@ -353,9 +353,10 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	}
 	s := e.learnFrom(port, p.decision)
 	record := e.record(p, s)
-	record.cookie = f.Cookie
+	record.cookie, record.counts = f.Cookie, e.verdicts.Of(nil, port.id, p.decision)
+	record.sent = traffic{f.Packets, f.Bytes} // an earlier agent has counted those
 	e.memory.adopt(record)
-	e.meters.enter(record, traffic{f.Packets, f.Bytes}) // an earlier agent has counted those
+	e.meters.enter(record, record.sent)
 	e.recheckMissing([]*installed{record})
 	return true
 }

@@ -247,6 +247,7 @@ func (h *handler) giveUp(port *localPort, u *datapath.Upcall, _ time.Duration) {
 	p := h.missed.decide(port, datapath.Key{}, false, simulate.Input{Frame: u.Frame, WireLen: u.Length, Overdue: true})
 	d := p.decision
 	h.recordLogged(d)
+	h.countPacket(port, p, u)
 	h.sendCopies(port, p, u)
 	if d.Verdict == flow.Forward { // it has come at the last moment
 		h.remember(port, p, u)

@@ -39,12 +39,22 @@ type hand[K bpfKey, V any, PV bpfValue[V]] struct {
 	values []V
 }
 
-// OnEvict has gone called with the counters of each flow that is evicted from now on. It is called
-// during Install.
-func (c *flowCache) OnEvict(gone func(cookie, packets, bytes uint64)) {
+// OnGone has gone called with the last counters of each flow that is evicted, replaced or deleted
+// from now on. It is called during Install and Delete.
+func (c *flowCache) OnGone(gone func(cookie, packets, bytes uint64)) {
 	c.evict.mu.Lock()
 	defer c.evict.mu.Unlock()
 	c.evict.gone = gone
+}
+
+// left gives away the counters of a flow that has left the cache.
+func (e *evictor) left(f *bpfFlow) {
+	e.mu.Lock()
+	gone := e.gone
+	e.mu.Unlock()
+	if gone != nil {
+		gone(f.Cookie, f.Packets, f.Bytes)
+	}
 }
 
 // Evicted returns the number of flows evicted since Open.

@@ -90,7 +90,7 @@ func (c *flowCache) Install(flows []Flow) error {
 // numbers has the keys of a flow's copies and framing in their maps; 0 for none.
 type numbers struct{ copies, framing uint16 }
 
-// batch is keys and values side by side, as the kernel takes many at once.
+// batch is keys and values side by side.
 type batch[K, V any] struct {
 	keys   []K
 	values []V
@@ -102,10 +102,10 @@ func (b *batch[K, V]) add(k K, v V) {
 }
 
 func put[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, hand *hand[K, V, PV], b batch[K, V]) error {
-	for len(b.keys) > 0 {
-		n, err := putSome(m, b)
-		b.keys, b.values = b.keys[n:], b.values[n:]
+	for i := 0; i < len(b.keys); {
+		err := putOne[K, V, PV](c, m, &b.keys[i], &b.values[i])
 		if err == nil {
+			i++
 			continue
 		}
 		if !isFull(err) {
@@ -118,15 +118,21 @@ func put[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, hand *hand[
 	return nil
 }
 
-// putSome writes what it can and returns how much. One flow is faster without the kernel's batch.
-func putSome[K, V any](m *ebpf.Map, b batch[K, V]) (int, error) {
-	if len(b.keys) == 1 {
-		if err := m.Put(&b.keys[0], &b.values[0]); err != nil {
-			return 0, err
-		}
-		return 1, nil
+// putOne writes a flow, and gives away what one with its key has counted.
+func putOne[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, key *K, value *V) error {
+	err := m.Update(key, value, ebpf.UpdateNoExist)
+	if !errors.Is(err, ebpf.ErrKeyExist) {
+		return err
 	}
-	return m.BatchUpdate(b.keys, b.values, nil)
+	var old V
+	found := m.Lookup(key, &old)
+	if err := m.Put(key, value); err != nil {
+		return err
+	}
+	if found == nil {
+		c.evict.left(PV(&old).common())
+	}
+	return nil
 }
 
 // isFull reports whether a map refused a new entry for lack of room.
@@ -246,22 +252,30 @@ func (k *Key) outerPort() uint16 {
 // Delete removes flows; those that are not there are no error.
 func (c *flowCache) Delete(keys ...Key) error {
 	for i := range keys {
-		m, key := c.entryOf(&keys[i])
-		if err := ignoreMissing(m.Delete(key)); err != nil {
+		var err error
+		if k := &keys[i]; k.Src.Is4() {
+			err = remove[bpfKey4, bpfFlow4](c, c.maps.Flows4, k.key4())
+		} else {
+			err = remove[bpfKey6, bpfFlow6](c, c.maps.Flows6, k.key6())
+		}
+		if err != nil {
 			return fmt.Errorf("delete flow: %w", err)
 		}
 	}
 	return nil
 }
 
-// entryOf returns the map that a key is in, and the key as the map has it.
-func (c *flowCache) entryOf(k *Key) (m *ebpf.Map, key any) {
-	if k.Src.Is4() {
-		b := k.key4()
-		return c.maps.Flows4, &b
+// remove deletes a flow and gives away what it has counted up to then.
+func remove[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, key K) error {
+	var v V
+	switch err := m.LookupAndDelete(&key, &v); {
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return nil
+	case err != nil:
+		return err
 	}
-	b := k.key6()
-	return c.maps.Flows6, &b
+	c.evict.left(PV(&v).common())
+	return nil
 }
 
 func (c *flowCache) Lookup(k Key) (FlowState, bool, error) {

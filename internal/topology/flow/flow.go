@@ -58,6 +58,14 @@ type Dropped struct {
 	Reason string `json:"reason"` // in words
 }
 
+// Ruling is the rule by which the filter of a network's port has let a packet pass.
+type Ruling struct {
+	PortID  string
+	Ingress bool   // the packet was to go to the port's machine; else it came from there
+	Chain   string // of the rule, "" if the packet is a reply to one that has passed
+	Rule    string
+}
+
 // Emission is a packet of the virtual network's own: ARP, ND, DHCP replies, ICMP errors.
 type Emission struct {
 	Output
@@ -330,6 +338,8 @@ type Decision struct {
 	// Emit are packets of the virtual network's own. Those of a drop are errors to the sender: of
 	// later packets it hears only if the drop is not cached for long.
 	Emit []Emission
+	// Rulings are the rules by which filters of networks' ports have let the packet pass, in order.
+	Rulings []Ruling
 	// Drops are all ends of the packet and its copies: one when Verdict is a drop, and of a flood
 	// those of the ports that refused it.
 	Drops []Dropped

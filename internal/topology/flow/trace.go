@@ -7,7 +7,7 @@ import (
 )
 
 // TraceRequest asks a host's agent to simulate a frame on a port with its live state, to report on
-// the host, to probe from a temporary workload, or for a support bundle; short-lived.
+// the host or on packets, to probe from a temporary workload, or for a support bundle; short-lived.
 type TraceRequest struct {
 	ID     string `json:"id"`
 	HostID string `json:"hostId"`
@@ -26,6 +26,8 @@ type TraceRequest struct {
 	Workload *topology.WorkloadRequest `json:"workload,omitempty"`
 	// Support asks for a bundle in place of a walk; agents of earlier versions do not know it.
 	Support *topology.SupportRequest `json:"support,omitempty"`
+	// Counters asks for counters in place of a walk; agents of earlier versions do not know it.
+	Counters *CountersRequest `json:"counters,omitempty"`
 }
 
 // LiveFrames are the first frames of connections that a question waits for.
@@ -67,6 +69,8 @@ type TraceAnswer struct {
 	Workload *WorkloadAnswer `json:"workload,omitempty"`
 	// Support likewise.
 	Support *SupportAnswer `json:"support,omitempty"`
+	// Counters likewise.
+	Counters *CountersAnswer `json:"counters,omitempty"`
 }
 
 // TraceOutput is a port that gets the frame.

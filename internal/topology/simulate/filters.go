@@ -66,10 +66,27 @@ func (f *filters) apply(device, direction string, c *chain) verb {
 	case ended:
 		return v
 	}
+	if r != nil {
+		f.noteRuling(c, by, r)
+	}
 	if f.dec.explain {
 		f.dec.accepted(device, direction, v, c, by, r)
 	}
 	return accept
+}
+
+// noteRuling notes that filter c of a network's port has let an IP packet pass by a rule of chain
+// by.
+func (f *filters) noteRuling(c, by *chain, r *rule) {
+	p := f.filtered(c)
+	if p == nil || p.network == nil || f.generated || !f.now.IsIP() {
+		return
+	}
+	ruling := flow.Ruling{PortID: p.id, Ingress: p.out == c}
+	if r.set&onReturn == 0 {
+		ruling.Chain, ruling.Rule = by.id, r.id
+	}
+	f.dec.Rulings = append(f.dec.Rulings, ruling)
 }
 
 // evaluate runs a chain. A result other than goOn comes with the chain and the rule that decided.

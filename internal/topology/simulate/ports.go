@@ -67,6 +67,12 @@ func (w *World) PortDevice(portID string) string {
 	return ""
 }
 
+// IsNetworkPort reports whether an id is that of a network's port.
+func (w *World) IsNetworkPort(id string) bool {
+	p := w.ports[id]
+	return p != nil && p.network != nil
+}
+
 // BoundHost returns the host that a port is bound to, or "". While it moves there, packets go to
 // the host that serves it still.
 func (w *World) BoundHost(portID string) string {

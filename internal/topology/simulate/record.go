@@ -23,7 +23,7 @@ type record struct {
 
 func (d *record) reset(explain bool) {
 	*d = record{explain: explain, lookups: d.lookups[:0], Decision: flow.Decision{
-		Outputs: d.Outputs[:0], Copies: d.Copies[:0], Emit: d.Emit[:0], Drops: d.Drops[:0], Touched: d.Touched[:0], NewConns: d.NewConns[:0],
+		Outputs: d.Outputs[:0], Copies: d.Copies[:0], Emit: d.Emit[:0], Drops: d.Drops[:0], Rulings: d.Rulings[:0], Touched: d.Touched[:0], NewConns: d.NewConns[:0],
 		NATs: d.NATs[:0], NewNATs: d.NewNATs[:0], GoneNATs: d.GoneNATs[:0], Opened: d.Opened[:0], Limits: d.Limits[:0], MissingNATs: d.MissingNATs[:0], Meters: d.Meters[:0], Logged: d.Logged[:0], Conflicts: d.Conflicts[:0], Warnings: d.Warnings[:0], Walk: d.Walk[:0],
 	}}
 }

@@ -25,6 +25,16 @@ func (s *Simulator) nameOwners() {
 	}
 }
 
+// RuleOwner returns the owner of a rule in a chain, or of the chain if the rule is its own; nil if
+// there is none.
+func (w *World) RuleOwner(chain, rule string) *flow.Object {
+	return ownedObject(w.ownerOfRule(chain, rule))
+}
+
+// DeviceOwner returns the owner of a port, a network, a router or a load balancer; nil if there is
+// none.
+func (w *World) DeviceOwner(id string) *flow.Object { return ownedObject(w.ownerOfDevice(id)) }
+
 // ownedObject returns an owner as steps have it; nil if there is none.
 func ownedObject(o topology.Owner) *flow.Object {
 	if o == (topology.Owner{}) {
