@@ -61,10 +61,10 @@ func (c *comparison) rulesWithoutEffect() (all []operator.DiffWarning) {
 			}
 			w := operator.DiffWarning{Kind: operator.WarnNoEffect, Object: flow.Object{Kind: "security-group-rule", ID: r.ID, Group: &flow.Object{Kind: "security-group", ID: g.ID, Name: g.Name}}}
 			if j := slices.IndexFunc(g.Rules, func(o neutron.SecurityGroupRule) bool { return o.ID != r.ID && covers(&o, r) }); j >= 0 {
-				w.By, w.Text = g.Rules[j].ID, fmt.Sprintf("rule %s has no effect: %s lets pass all that it does: %s", ruleText(r), g.Rules[j].ID, ruleText(&g.Rules[j]))
+				w.By, w.Text = g.Rules[j].ID, fmt.Sprintf("rule %s has no effect: %s lets pass all that it does: %s", RuleText(r), g.Rules[j].ID, RuleText(&g.Rules[j]))
 				all = append(all, w)
 			} else if empty && existed {
-				w.Text = fmt.Sprintf("rule %s has no effect: no port is in group %s", ruleText(r), g.ID)
+				w.Text = fmt.Sprintf("rule %s has no effect: no port is in group %s", RuleText(r), g.ID)
 				all = append(all, w)
 			}
 		}

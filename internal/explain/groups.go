@@ -67,7 +67,7 @@ func (x *inquiry) nearest(l *leg) (all []operator.NearestRule) {
 			fails := x.failing(&f, r)
 			if met := clausesOf(r) - len(fails); fewest < 0 || len(fails) < fewest || len(fails) == fewest && met > most {
 				fewest, most = len(fails), met
-				best = operator.NearestRule{Group: id, Rule: r.ID, Text: ruleText(r), Fails: fails}
+				best = operator.NearestRule{Group: id, Rule: r.ID, Text: RuleText(r), Fails: fails}
 			}
 		}
 		all = append(all, best)
@@ -151,8 +151,8 @@ func (x *inquiry) isListed(group string, a netip.Addr) bool {
 	return false
 }
 
-// ruleText returns a rule in words.
-func ruleText(r *neutron.SecurityGroupRule) string {
+// RuleText returns a rule in words.
+func RuleText(r *neutron.SecurityGroupRule) string {
 	words := []string{r.Direction, r.Ethertype, cmp.Or(r.Protocol, "any protocol")}
 	if r.PortRangeMin != nil || r.PortRangeMax != nil {
 		words = append(words, portRange(r))

@@ -15,9 +15,9 @@ import (
 func NameObjects(snap *records.Snap, t *flow.TraceAnswer) {
 	for i := range t.Walk {
 		step := &t.Walk[i]
-		nameObject(snap, step.Object, step.Rule)
+		NameObject(snap, step.Object, step.Rule)
 		for j := range step.Routes {
-			nameObject(snap, step.Routes[j].Object, "")
+			NameObject(snap, step.Routes[j].Object, "")
 		}
 	}
 }
@@ -34,8 +34,8 @@ func (l *leg) nameObjects(snap *records.Snap) {
 	}
 }
 
-// nameObject makes of the owner of a rule, which may be "", the object of the user's.
-func nameObject(snap *records.Snap, o *flow.Object, rule string) {
+// NameObject makes of the owner of a rule, which may be "", the object of the user's.
+func NameObject(snap *records.Snap, o *flow.Object, rule string) {
 	if o == nil {
 		return
 	}

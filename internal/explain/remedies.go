@@ -172,7 +172,7 @@ func (t *trial) groupRules(l *leg) (all []change) {
 		changed.Rules = append(slices.Clone(g.Rules), rule)
 		b := translate.SecurityGroup(&changed)
 		all = append(all, change{
-			remedies: []operator.Remedy{{Text: fmt.Sprintf("security group %s allows %s", id, ruleText(&rule)), Command: ruleCommand(id, &rule)}},
+			remedies: []operator.Remedy{{Text: fmt.Sprintf("security group %s allows %s", id, RuleText(&rule)), Command: ruleCommand(id, &rule)}},
 			bundles:  map[topology.Owner]*topology.Bundle{groupOwner(id): &b},
 			projects: []string{f.port.ProjectID, g.ProjectID},
 			kept:     func() { t.groups[id] = &changed },

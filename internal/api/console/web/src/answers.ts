@@ -180,6 +180,37 @@ export interface Connection {
   new?: boolean;
 }
 
+/** CountedHost is a host that was asked for its counters. */
+export interface CountedHost {
+  error?: string;
+  left?: number;
+  name: string;
+  since?: string;
+  unsettled?: number;
+}
+
+/** Counter is the number of packets with one decision. */
+export interface Counter {
+  bytes: number;
+  chain?: string;
+  code?: string;
+  device?: string;
+  direction?: string;
+  object?: Object;
+  packets: number;
+  portId?: string;
+  rule?: string;
+}
+
+/** CountersAnswer is the answer to a [CountersRequest]. */
+export interface CountersAnswer {
+  asked?: PortAsked[];
+  counters: Counter[];
+  left?: number;
+  since: string;
+  unsettled?: number;
+}
+
 /** DiffAnswer is the answer. Nothing of it has been done. */
 export interface DiffAnswer {
   gained: ReachChange[];
@@ -209,6 +240,27 @@ export interface DiffWarning {
   kind: "opens-to-outside" | "rule-without-effect" | "locks-out";
   object: Object;
   text: string;
+}
+
+/** Drop is the number of packets that were dropped at a port or on their way from it, for one reason. */
+export interface Drop {
+  bytes: number;
+  chain?: string;
+  code?: string;
+  device?: string;
+  direction?: string;
+  hosts: string[];
+  object?: Object;
+  packets: number;
+  port?: Object;
+  portId?: string;
+  rule?: string;
+}
+
+/** Drops holds what hosts have counted of packets that decisions dropped. */
+export interface Drops {
+  drops: Drop[];
+  hosts: CountedHost[];
 }
 
 export interface Floating {
@@ -437,6 +489,12 @@ export interface Port {
   id: string;
   name: string;
   reason?: string;
+}
+
+/** PortAsked is a port to whose rules of one direction packets other than replies have come. */
+export interface PortAsked {
+  direction: string;
+  portId: string;
 }
 
 /** portCounts counts the ports that [portsView] lists. */
@@ -854,6 +912,7 @@ export interface TopologyNode {
 export interface TraceAnswer {
   code?: string;
   copies?: TraceOutput[];
+  counters?: CountersAnswer;
   device?: string;
   error?: string;
   frame?: string;
@@ -940,6 +999,21 @@ export interface TunnelReport {
   in: TunnelDirection;
   name: string;
   out: TunnelDirection;
+}
+
+/** UnusedRule is a rule by which no packet was let pass. */
+export interface UnusedRule {
+  asked: boolean;
+  group: Object;
+  ports: number;
+  rule: string;
+  text: string;
+}
+
+/** UnusedRules holds the rules of security groups by which no packet was let pass. */
+export interface UnusedRules {
+  hosts: CountedHost[];
+  rules: UnusedRule[];
 }
 
 /** WhyAnswer is the answer whether a new connection would pass in both directions. */
