@@ -3,11 +3,15 @@ package explain
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"heddle/internal/api/operator"
+	"heddle/internal/control"
 	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
 )
 
 // bigCloud makes a cloud of 10,000 ports on 50 networks, each in one of 1,000 groups of 10 rules,
@@ -81,6 +85,28 @@ func BenchmarkReach(b *testing.B) {
 			ask(b, operator.ReachRequest{To: "p0", Port: 1000})
 		}
 	})
+}
+
+// BenchmarkDiff compares such a cloud with what one more rule makes of it, in a
+// fork.
+func BenchmarkDiff(b *testing.B) {
+	c, _, groups := bigCloud(b, true)
+	c.world.Diff(c.view(), c.view(), netip.Addr{})
+	for i := 0; b.Loop(); i++ {
+		before := c.view()
+		fork := records.NewFork(before, nil, schema.All()...)
+		ops, err := control.New(fork.DB(), control.Options{Quotas: map[string]int{"security_group_rule": -1}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		v := parse(b, neutron.SecurityGroupRules, neutron.Create, fmt.Sprintf(`{"security_group_id":%q,"direction":"ingress","protocol":"tcp","port_range_min":22,"port_range_max":22}`, groups[i%1000]))
+		if _, err := ops.SecurityGroupRules().Create(b.Context(), admin, []neutron.Values{v}); err != nil {
+			b.Fatal(err)
+		}
+		if a := c.world.Diff(before, fork.Snap(), netip.Addr{}); len(a.Gained) == 0 {
+			b.Fatal("nothing is gained")
+		}
+	}
 }
 
 // BenchmarkWhy asks in such a cloud about a connection that passes, about one that is denied, with

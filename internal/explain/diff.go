@@ -22,17 +22,18 @@ const mostCompared = 20_000
 func (w *World) Diff(before, after *records.Snap, asker netip.Addr) *operator.DiffAnswer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.diff(before, after, asker, (*comparison).affected)
+	return w.diff(before, after, asker, (*comparison).choose)
 }
 
-// diff is Diff with the ends that selected returns.
-func (w *World) diff(before, after *records.Snap, asker netip.Addr, selected func(*comparison) affectedEnds) *operator.DiffAnswer {
+// diff is Diff with what choose chooses to compare, and with the second side that it finds.
+func (w *World) diff(before, after *records.Snap, asker netip.Addr, choose func(c *comparison, after *records.Snap)) *operator.DiffAnswer {
 	c := &comparison{world: w}
 	c.sides[0] = w.side(before)
+	kept := w.roster
 	w.affected = map[string]bool{}
-	c.sides[1] = w.side(after)
+	w.apply(after)
 	c.noted, w.affected = w.affected, nil
-	c.affectedEnds = selected(c)
+	choose(c, after)
 	c.plan()
 	for _, i := range []int{1, 0} {
 		w.apply(c.sides[i].snap)
@@ -41,7 +42,20 @@ func (w *World) diff(before, after *records.Snap, asker netip.Addr, selected fun
 	w.apply(after)
 	a := c.answer(asker)
 	w.apply(before) // the next change is one of what there is then, too
+	w.roster = kept
 	return a
+}
+
+// choose chooses what the difference may affect.
+func (c *comparison) choose(after *records.Snap) {
+	before := c.sides[0]
+	if rules, only := rulesBetween(before.snap, after); only {
+		c.rules = &rules
+		c.sides[1] = &side{snap: after, roster: before.roster, class: rules.refine(after, before.roster, before.class)}
+	} else {
+		c.sides[1] = c.world.side(after)
+	}
+	c.affectedEnds = c.affected()
 }
 
 // comparison compares who reaches whom in two snapshots.
@@ -49,6 +63,7 @@ type comparison struct {
 	world *World
 	sides [2]*side        // before and after
 	noted map[string]bool // ids that the difference affects, as the world says
+	rules *changedRules   // all that differs; nil: more may
 	affectedEnds
 	groups   [2][]*group // of machines by version of IP, IPv4 first
 	pairs    []pairQuestion
@@ -197,20 +212,44 @@ func (c *comparison) machineIDs() []string {
 // routers is.
 func (c *comparison) pairsOf(v int, groups []*group) (direct, routed []pairQuestion) {
 	for _, from := range groups {
+		if !from.affected {
+			continue
+		}
 		for _, to := range groups {
-			if from == to && len(from.ids) < 2 {
-				continue
-			}
 			q := pairQuestion{version: v, from: from, to: to}
-			switch {
-			case from.affected || to.affected:
-				direct = append(direct, q)
-			case from.component != 0 && from.component == to.component && from.network != to.network:
-				routed = append(routed, q)
+			if c.directed(egress) || to.affected {
+				direct = q.appendTo(direct)
+			}
+			if q = (pairQuestion{version: v, from: to, to: from}); !to.affected && c.directed(ingress) {
+				direct = q.appendTo(direct)
+			}
+		}
+	}
+	if len(c.component) == 0 {
+		return direct, nil
+	}
+	for _, from := range groups {
+		for _, to := range groups {
+			if from.component != 0 && from.component == to.component && from.network != to.network && !from.affected && !to.affected {
+				routed = append(routed, pairQuestion{version: v, from: from, to: to})
 			}
 		}
 	}
 	return direct, routed
+}
+
+// appendTo appends the question unless it is about no pair.
+func (q pairQuestion) appendTo(all []pairQuestion) []pairQuestion {
+	if q.from == q.to && len(q.from.ids) < 2 {
+		return all
+	}
+	return append(all, q)
+}
+
+// directed reports whether connections may fare otherwise by what differs in a direction at the
+// machines that are affected.
+func (c *comparison) directed(direction string) bool {
+	return c.rules == nil || c.rules.directed(direction)
 }
 
 // planOutside chooses the questions about outside: one for machines that are alike, but one for
@@ -232,6 +271,7 @@ func (c *comparison) planOutside() {
 		}
 	}
 	at := map[key]int{}
+	var alike [][]string
 	for _, id := range slices.Sorted(maps.Keys(of)) {
 		k := of[id]
 		if !slices.ContainsFunc(k.groups[:], func(g *group) bool { return g != nil && (g.affected || g.component != 0) }) {
@@ -242,12 +282,19 @@ func (c *comparison) planOutside() {
 		}
 		i, known := at[*k]
 		if !known {
-			i = len(c.outsides)
+			i = len(alike)
 			at[*k] = i
-			c.outsides = append(c.outsides, outsideQuestion{inbound: true}, outsideQuestion{})
+			alike = append(alike, nil)
 		}
-		c.outsides[i].ids = append(c.outsides[i].ids, id)
-		c.outsides[i+1].ids = c.outsides[i].ids
+		alike[i] = append(alike[i], id)
+	}
+	for _, ids := range alike {
+		if c.directed(ingress) {
+			c.outsides = append(c.outsides, outsideQuestion{ids: ids, inbound: true})
+		}
+		if c.directed(egress) {
+			c.outsides = append(c.outsides, outsideQuestion{ids: ids})
+		}
 	}
 }
 
@@ -281,7 +328,7 @@ func (c *comparison) ask(i int) {
 	for batch := range slices.Chunk(c.pairs, 16) {
 		next <- func(a *reach.Asker) {
 			for k := range batch {
-				batch[k].answers[i] = askPair(s, &batch[k], a)
+				batch[k].answers[i] = c.askPair(s, &batch[k], a)
 			}
 		}
 	}
@@ -291,7 +338,7 @@ func (c *comparison) ask(i int) {
 
 // askPair asks about two machines; nothing reaches, and nothing is reached by, one that is not
 // there.
-func askPair(s *side, q *pairQuestion, a *reach.Asker) reach.Answer {
+func (c *comparison) askPair(s *side, q *pairQuestion, a *reach.Asker) (all reach.Answer) {
 	one, other := q.ends()
 	from, to := s.machine(one), s.machine(other)
 	if from == nil || to == nil {
@@ -301,7 +348,15 @@ func askPair(s *side, q *pairQuestion, a *reach.Asker) reach.Answer {
 	if !source.IsValid() || !target.IsValid() {
 		return reach.Answer{}
 	}
-	return a.Ask(&reach.Question{From: from, Source: source, Target: target, To: to})
+	services := []reach.Service{{}} // all
+	if c.rules != nil {
+		services = c.rules.servicesOf(q.version, false)
+	}
+	for _, about := range services {
+		one := a.Ask(&reach.Question{From: from, Source: source, Target: target, To: to, Protocol: about.Protocol, Port: about.Port})
+		all = reach.Answer{Always: all.Always.And(&one.Always), May: all.May.And(&one.May), OneWay: all.OneWay.And(&one.OneWay)}
+	}
+	return all
 }
 
 // askOutside asks about a machine and outside.
@@ -311,15 +366,30 @@ func (c *comparison) askOutside(s *side, q *outsideQuestion, a *reach.Asker) map
 	if p == nil {
 		return answers
 	}
-	x := &survey{world: c.world, snap: s.snap, roster: s.roster, asker: a, heard: func(o *reach.OutsideAnswer, own netip.Addr) {
-		answers[own] = append(answers[own], *o)
-	}}
-	if q.inbound {
-		x.to = &end{port: p}
-		x.fromOutside()
-	} else {
-		x.from = &end{port: p}
-		x.toOutside(s.roster.end(p.ID))
+	ask := func(about service, want func(own netip.Addr) bool) {
+		x := &survey{world: c.world, snap: s.snap, roster: s.roster, asker: a, service: about}
+		x.heard = func(o *reach.OutsideAnswer, own netip.Addr) {
+			if want(own) {
+				answers[own] = append(answers[own], *o)
+			}
+		}
+		if q.inbound {
+			x.to = &end{port: p}
+			x.fromOutside()
+		} else {
+			x.from = &end{port: p}
+			x.toOutside(s.roster.end(p.ID))
+		}
+	}
+	if c.rules == nil {
+		ask(service{}, func(netip.Addr) bool { return true })
+		return answers
+	}
+	translated := schema.PortForwardings.CountBy(s.snap, "internal_port", p.ID) > 0
+	for v := range c.groups {
+		for _, about := range c.rules.servicesOf(v, translated) {
+			ask(service{proto: about.Protocol, port: about.Port}, func(own netip.Addr) bool { return own.Is4() == (v == 0) })
+		}
 	}
 	return answers
 }

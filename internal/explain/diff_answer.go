@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -184,7 +185,11 @@ func (c *comparison) outsideFinding(q *outsideQuestion, own netip.Addr, r operat
 	}
 	machine := c.end(q.ids[0], f.version)
 	machine.Address = own
-	f.example = [2]operator.WhyEnd{machine, {Address: r.First}}
+	outside := operator.WhyEnd{Address: r.First}
+	if r.First.Compare(someOutside) <= 0 && someOutside.Compare(r.Last) <= 0 {
+		outside.Address = someOutside
+	}
+	f.example = [2]operator.WhyEnd{machine, outside}
 	if q.inbound {
 		f.from, f.to = f.to, f.from
 		f.example[0], f.example[1] = f.example[1], f.example[0]
@@ -254,13 +259,23 @@ func (c *comparison) answer(asker netip.Addr) *operator.DiffAnswer {
 		}
 	}
 	for _, rows := range [][]operator.ReachChange{a.Gained, a.Lost} {
-		slices.SortStableFunc(rows, func(a, b operator.ReachChange) int {
-			outside := func(r *operator.ReachChange) int { return len(r.From.Outside) + len(r.To.Outside) }
-			return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(min(outside(&b), 1), min(outside(&a), 1)), cmp.Compare(b.Pairs, a.Pairs))
-		})
+		slices.SortStableFunc(rows, compareRows)
 	}
 	c.warn(a, asker)
 	return a
+}
+
+// compareRows orders changes: those about outside first, then those of most pairs.
+func compareRows(a, b operator.ReachChange) int {
+	inside := func(r *operator.ReachChange) int { return min(len(r.From.Ports), len(r.To.Ports), 1) }
+	first := func(e *operator.ChangeEnds) string {
+		if len(e.Ports) > 0 {
+			return e.Ports[0].Name
+		}
+		return e.Text
+	}
+	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(inside(&a), inside(&b)), cmp.Compare(b.Pairs, a.Pairs),
+		cmp.Compare(first(&a.From), first(&b.From)), cmp.Compare(first(&a.To), first(&b.To)))
 }
 
 // merged makes one of findings about the same services: first of those with one and the same
@@ -274,31 +289,24 @@ func mergedBy(all []finding, sides func(*finding) (same, other *changedEnds)) (j
 	at := map[string]int{}
 	for _, f := range all {
 		same, other := sides(&f)
-		key := f.key() + "|" + same.key()
+		key := fmt.Sprint(f.key(), "|", same.key(), "|", len(other.outside) > 0)
 		i, known := at[key]
-		if known {
-			_, had := sides(&joined[i])
-			known = (len(had.outside) > 0) == (len(other.outside) > 0)
-			if known {
-				had.add(other)
-				joined[i].pairs += f.pairs
-			}
-		}
 		if !known {
-			other.ids = slices.Clone(other.ids)
+			other.ids, other.outside = slices.Clone(other.ids), slices.Clone(other.outside)
 			at[key] = len(joined)
 			joined = append(joined, f)
+			continue
 		}
+		_, had := sides(&joined[i])
+		had.ids, had.outside = append(had.ids, other.ids...), append(had.outside, other.outside...)
+		joined[i].pairs += f.pairs
+	}
+	for i := range joined {
+		_, other := sides(&joined[i])
+		slices.Sort(other.ids)
+		other.ids, other.outside = slices.Compact(other.ids), joinRanges(other.outside)
 	}
 	return joined
-}
-
-// add adds other ends of the same kind.
-func (e *changedEnds) add(other *changedEnds) {
-	e.outside = joinRanges(append(e.outside, other.outside...))
-	e.ids = append(e.ids, other.ids...)
-	slices.Sort(e.ids)
-	e.ids = slices.Compact(e.ids)
 }
 
 // row puts a finding into words.
