@@ -29,7 +29,6 @@ func (w *World) Diff(before, after *records.Snap, asker netip.Addr) *operator.Di
 func (w *World) diff(before, after *records.Snap, asker netip.Addr, choose func(c *comparison, after *records.Snap)) *operator.DiffAnswer {
 	c := &comparison{world: w}
 	c.sides[0] = w.side(before)
-	kept := w.roster
 	w.affected = map[string]bool{}
 	w.apply(after)
 	c.noted, w.affected = w.affected, nil
@@ -42,7 +41,6 @@ func (w *World) diff(before, after *records.Snap, asker netip.Addr, choose func(
 	w.apply(after)
 	a := c.answer(asker)
 	w.apply(before) // the next change is one of what there is then, too
-	w.roster = kept
 	return a
 }
 

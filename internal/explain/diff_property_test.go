@@ -25,7 +25,7 @@ func TestDiffIsWhole(t *testing.T) {
 			t.Parallel()
 			c, ids := randomCloud(t, seed)
 			r := rand.New(rand.NewPCG(seed, 5))
-			x := c.newChanger(r, ids)
+			x := c.newMutator(r, ids)
 			differed := 0
 			before := c.view()
 			for range 6 {
@@ -92,16 +92,16 @@ func expand(a *operator.DiffAnswer) (lines []string) {
 	return lines
 }
 
-// changer changes a cloud at random.
-type changer struct {
+// mutator changes a cloud at random.
+type mutator struct {
 	*cloud
 	r         *rand.Rand
 	ports     []string
 	addresses string // id of an address group
 }
 
-func (c *cloud) newChanger(r *rand.Rand, ports []string) *changer {
-	x := &changer{cloud: c, r: r, ports: ports}
+func (c *cloud) newMutator(r *rand.Rand, ports []string) *mutator {
+	x := &mutator{cloud: c, r: r, ports: ports}
 	x.addresses = create(c, c.AddressGroups(), neutron.AddressGroups, `{"name":"some","addresses":["10.0.1.0/25"]}`).ID
 	for g := range schema.SecurityGroups.All(c.view()) {
 		if r.IntN(3) == 0 {
@@ -112,7 +112,7 @@ func (c *cloud) newChanger(r *rand.Rand, ports []string) *changer {
 }
 
 // change makes one change, and returns what it is.
-func (x *changer) change() string {
+func (x *mutator) change() string {
 	x.t.Helper()
 	p, _ := schema.Ports.Peek(x.view(), x.ports[x.r.IntN(len(x.ports))])
 	all := []func(p *neutron.Port) string{x.addRule, x.addRule, x.deleteRule, x.setGroup, x.setState, x.addAddress, x.setNetwork, x.addPort, x.deletePort, x.setFloating, x.setRouter, x.setGateway, x.setRoutes}
@@ -120,7 +120,7 @@ func (x *changer) change() string {
 }
 
 // group returns one of the groups, and all.
-func (x *changer) group() (one *neutron.SecurityGroup, ids []string) {
+func (x *mutator) group() (one *neutron.SecurityGroup, ids []string) {
 	all := slices.Collect(schema.SecurityGroups.All(x.view()))
 	for _, g := range all {
 		ids = append(ids, g.ID)
@@ -128,17 +128,17 @@ func (x *changer) group() (one *neutron.SecurityGroup, ids []string) {
 	return all[x.r.IntN(len(all))], ids
 }
 
-func (x *changer) router() *neutron.Router {
+func (x *mutator) router() *neutron.Router {
 	return slices.Collect(schema.Routers.All(x.view()))[0]
 }
 
-func (x *changer) addRule(*neutron.Port) string {
+func (x *mutator) addRule(*neutron.Port) string {
 	g, all := x.group()
 	x.randomRule(x.r, g.ID, all)
 	return "a rule more in group " + g.Name
 }
 
-func (x *changer) deleteRule(*neutron.Port) string {
+func (x *mutator) deleteRule(*neutron.Port) string {
 	g, _ := x.group()
 	if len(g.Rules) > 0 {
 		x.must(x.SecurityGroupRules().Delete(context.Background(), admin, g.Rules[x.r.IntN(len(g.Rules))].ID, nil))
@@ -146,7 +146,7 @@ func (x *changer) deleteRule(*neutron.Port) string {
 	return "a rule less in group " + g.Name
 }
 
-func (x *changer) setGroup(p *neutron.Port) string {
+func (x *mutator) setGroup(p *neutron.Port) string {
 	g, _ := x.group()
 	if p.PortSecurityEnabled {
 		update(x.cloud, x.Ports(), neutron.Ports, p.ID, fmt.Sprintf(`{"security_groups":[%q]}`, g.ID))
@@ -154,39 +154,39 @@ func (x *changer) setGroup(p *neutron.Port) string {
 	return "group of port " + p.Name
 }
 
-func (x *changer) setState(p *neutron.Port) string {
+func (x *mutator) setState(p *neutron.Port) string {
 	update(x.cloud, x.Ports(), neutron.Ports, p.ID, fmt.Sprintf(`{"admin_state_up":%t}`, !p.AdminStateUp))
 	return "state of port " + p.Name
 }
 
-func (x *changer) addAddress(*neutron.Port) string {
+func (x *mutator) addAddress(*neutron.Port) string {
 	prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(1 + x.r.IntN(2)), byte(x.r.IntN(256))}), 25+x.r.IntN(8)).Masked()
 	_, err := x.AddAddresses(context.Background(), admin, x.addresses, []netip.Prefix{prefix})
 	x.must(err)
 	return prefix.String() + " in the address group"
 }
 
-func (x *changer) setNetwork(p *neutron.Port) string {
+func (x *mutator) setNetwork(p *neutron.Port) string {
 	n, _ := schema.Networks.Peek(x.view(), p.NetworkID)
 	update(x.cloud, x.Networks(), neutron.Networks, n.ID, fmt.Sprintf(`{"admin_state_up":%t}`, !n.AdminStateUp))
 	return "state of network " + n.Name
 }
 
-func (x *changer) addPort(p *neutron.Port) string {
+func (x *mutator) addPort(p *neutron.Port) string {
 	g, _ := x.group()
 	made := x.port(p.NetworkID, fmt.Sprintf("new%d", len(x.ports)), "h1", fmt.Sprintf(`,"security_groups":[%q]`, g.ID))
 	x.ports = append(x.ports, made.ID)
 	return "a port more"
 }
 
-func (x *changer) deletePort(p *neutron.Port) string {
+func (x *mutator) deletePort(p *neutron.Port) string {
 	x.must(x.Ports().Delete(context.Background(), admin, p.ID, nil))
 	x.ports = slices.DeleteFunc(x.ports, func(id string) bool { return id == p.ID })
 	return "without port " + p.Name
 }
 
 // setFloating gives a floating IP to a port that can have one, or to none.
-func (x *changer) setFloating(p *neutron.Port) string {
+func (x *mutator) setFloating(p *neutron.Port) string {
 	for f := range schema.FloatingIPs.All(x.view()) {
 		v := parse(x.t, neutron.FloatingIPs, neutron.Update, map[bool]string{true: `{"port_id":null}`, false: fmt.Sprintf(`{"port_id":%q}`, p.ID)}[f.PortID != ""])
 		_, err := x.FloatingIPs().Update(context.Background(), admin, f.ID, v, nil)
@@ -195,17 +195,17 @@ func (x *changer) setFloating(p *neutron.Port) string {
 	return ""
 }
 
-func (x *changer) setRouter(*neutron.Port) string {
+func (x *mutator) setRouter(*neutron.Port) string {
 	update(x.cloud, x.Routers().Operations, neutron.Routers, x.router().ID, fmt.Sprintf(`{"admin_state_up":%t}`, !x.router().AdminStateUp))
 	return "state of the router"
 }
 
-func (x *changer) setGateway(*neutron.Port) string {
+func (x *mutator) setGateway(*neutron.Port) string {
 	update(x.cloud, x.Routers().Operations, neutron.Routers, x.router().ID, fmt.Sprintf(`{"external_gateway_info":{"network_id":%q,"enable_snat":%t}}`, x.network("public"), x.r.IntN(2) == 0))
 	return "source NAT of the router"
 }
 
-func (x *changer) setRoutes(p *neutron.Port) string {
+func (x *mutator) setRoutes(p *neutron.Port) string {
 	for s := range schema.Subnets.By(x.view(), "network", p.NetworkID) {
 		if s.CIDR.Addr().Is4() {
 			update(x.cloud, x.Subnets(), neutron.Subnets, s.ID, fmt.Sprintf(`{"host_routes":[{"destination":"10.0.%d.0/24","nexthop":%q}]}`, 1+x.r.IntN(3), s.CIDR.Addr().Next().Next()))
@@ -214,7 +214,7 @@ func (x *changer) setRoutes(p *neutron.Port) string {
 	return "routes of a subnet"
 }
 
-func (x *changer) must(err error) {
+func (x *mutator) must(err error) {
 	x.t.Helper()
 	if err != nil {
 		x.t.Fatal(err)

@@ -147,7 +147,7 @@ func TestCovers(t *testing.T) {
 		{rule("", 0, 0, "10.0.0.0/8"), group, false},
 	} {
 		if got := covers(x.wide, x.narrow); got != x.want {
-			t.Errorf("%s covers %s: %t", ruleText(x.wide), ruleText(x.narrow), got)
+			t.Errorf("%s covers %s: %t", RuleText(x.wide), RuleText(x.narrow), got)
 		}
 	}
 }
