@@ -199,6 +199,9 @@ func (b *browser) check(what string) {
 		b.theme(theme)
 		for _, width := range []int64{1280, 390} {
 			b.size(width, 800)
+			if *shots != "" {
+				b.shoot(filepath.Join(*shots, fmt.Sprintf("%s-%s-%d.png", what, theme, width)))
+			}
 			if over := evaluate[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 				b.t.Errorf("%s, %s, %d wide: the page is %d pixels too wide", what, theme, width, over)
 			}
@@ -228,12 +231,18 @@ func (b *browser) picture(name, theme, host string) {
 		document.activeElement.blur();
 		return true;
 	})()`, host))
+	b.shoot(filepath.Join("..", "..", "docs", "guides", "images", name+".png"))
+	b.theme("light")
+}
+
+// shoot writes a picture of what the browser shows.
+func (b *browser) shoot(file string) {
+	b.t.Helper()
 	raw, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
-		err = os.WriteFile(filepath.Join("..", "..", "docs", "guides", "images", name+".png"), raw, 0o644)
+		err = os.WriteFile(file, raw, 0o644)
 	}
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.theme("light")
 }

@@ -10,7 +10,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-var pictures = flag.Bool("pictures", false, "write the pictures of docs/guides/console.md anew")
+var (
+	pictures = flag.Bool("pictures", false, "write the pictures of docs/guides/console.md anew")
+	shots    = flag.String("shots", "", "directory to write pictures of all of the console's pages to")
+)
 
 // TestConsole goes through the console's pages in a real browser, on a server with a host and
 // ports.
@@ -37,6 +40,12 @@ func TestConsole(t *testing.T) {
 		t.Errorf("scripts can read %q", cookies)
 	}
 
+	b.open("/reach?to=web", "Services to web (10.0.0.11)", "IPv4 all", "client 10.0.0.12", "IPv6 all", "heddle reach --to web")
+	b.check("reach-to")
+	b.open("/reach?by=group&port=80&protocol=tcp", "tcp 80", "default default 2 2")
+	b.until("document.querySelector('select[name=by]').value == 'group' && document.querySelector('select[name=protocol]').value == 'tcp'")
+	b.check("reach-pairs")
+
 	b.open("/", "Nothing is wrong", "1 of 1 up", "2 of 2 active")
 	b.check("overview")
 	b.picture("console-overview", "light", s.host.name)
@@ -53,6 +62,8 @@ func TestConsole(t *testing.T) {
 	b.open("/ask?from=client&to=missing", `no port has the id or name "missing"`)
 	b.check("ask-refused")
 
+	b.reach()
+	b.changes(s)
 	b.objects(s, webPort.ID)
 
 	b.do(chromedp.Click(chromedp.CSS("header button")))
@@ -97,6 +108,33 @@ func (b *browser) logIn(user, password string) {
 
 // markup is a name that would be an element, and a script, if it was not shown as text.
 const markup = `<img src=x onerror="violations.push('script')"><b>bold</b>`
+
+// reach goes through questions about who reaches whom, while web is in the group closed.
+func (b *browser) reach() {
+	b.open("/reach", "Who reaches a machine")
+	b.check("reach-empty")
+	b.do(chromedp.SendKeys(chromedp.CSS("input[name=to]"), "client"), chromedp.SendKeys(chromedp.CSS("input[name=port]"), "80"+kb.Enter))
+	b.wait("tcp 80 to client (10.0.0.12)", "Nothing reaches it", "heddle reach --to client --port 80")
+	b.check("reach-none")
+	b.open("/reach?from=web", "Services from web (10.0.0.11)", "It reaches nothing", "heddle reach --from web")
+	b.check("reach-from")
+	b.open("/reach?by=group&port=80&protocol=tcp", "No machine reaches another one by this service", "heddle reach --by group --proto tcp --port 80")
+	b.check("reach-no-pairs")
+	b.open("/reach?to=missing", `no port has the id or name "missing"`)
+}
+
+// changes looks at what changed, and sees the next change without asking.
+func (b *browser) changes(s *plugSite) {
+	b.open("/changes", "admin from 127.0.0.1", "changed port web", "created security group closed")
+	b.check("changes")
+	b.do(chromedp.Click(chromedp.CSS(".changes details summary")))
+	b.wait("security_groups", "Ask about the network as it was then")
+	b.check("changes-fields")
+	s.api.mustCreate(b.t, "security_group", map[string]any{"name": "just now"})
+	b.wait("created security group just now")
+	b.open("/changes?object=closed", "created security group closed", "heddle history closed")
+	b.open("/changes?since=yesterday", "since \"yesterday\": want a time such as")
+}
 
 // objects goes through the topology and the pages of objects.
 func (b *browser) objects(s *plugSite, webPort string) {

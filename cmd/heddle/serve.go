@@ -454,11 +454,13 @@ func (s *server) addOperator() error {
 	var srv *api.Server
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	status := console.Options{
-		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates, Journal: s.journal, Neutron: s.draft,
+		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates, Journal: s.journal,
+		Neutron: s.draft, Events: console.NewEvents(),
 	}
 	if c.cluster.on {
 		status.Cluster = s.clusterMembers
 	}
+	s.replica.OnChange(status.Events.Add)
 	console.Register(guarded, status)
 	o := hosts.Options{
 		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(), CertificateLife: c.certificateLife,
@@ -488,7 +490,15 @@ func (s *server) addOperator() error {
 	console.RegisterPage(open, s.tokens)
 	open.Handle("/", console.WithSession(api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute))))
 	cert, key := c.operatorCertificate()
-	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: withTimeout(open), CertFile: cert, KeyFile: key, Audited: true})
+	limited := withTimeout(open)
+	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if console.BoundsItself(r) {
+			open.ServeHTTP(w, r)
+		} else {
+			limited.ServeHTTP(w, r)
+		}
+	})
+	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: all, CertFile: cert, KeyFile: key, Audited: true})
 	return err
 }
 

@@ -11,8 +11,10 @@ type Call struct {
 	Summary string
 	Query   []Parameter
 	// Body is the type of the body; nil: there is none. Answer is that of the answer with status
-	// 200.
+	// 200; nil for streams.
 	Body, Answer reflect.Type
+	// Stream is the kind of an answer that goes on, such as text/event-stream; "" = JSON.
+	Stream string
 	// Open: users without the role admin may make it, too.
 	Open  bool
 	serve func(w http.ResponseWriter, r *http.Request) error
@@ -41,6 +43,11 @@ func NewBodyCall[Q, A any](pattern, summary string, h func(r *http.Request, body
 		}
 		return answer(w)(h(r, &body))
 	}}
+}
+
+// NewStream returns a call whose answer goes on until the client leaves or [Ending].
+func NewStream(pattern, summary, kind string, h func(w http.ResponseWriter, r *http.Request) error, query ...Parameter) Call {
+	return Call{Pattern: pattern, Summary: summary, Query: query, Stream: kind, serve: h}
 }
 
 func answer(w http.ResponseWriter) func(v any, err error) error {

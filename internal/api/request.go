@@ -26,8 +26,9 @@ type request struct {
 	base   string // scheme://host[/prefix] as the client sees it
 	client netip.Addr
 	log    *slog.Logger
-	who    *Identity    // set by RequireToken
-	body   *requestBody // nil = none
+	who    *Identity       // set by RequireToken
+	body   *requestBody    // nil = none
+	ending <-chan struct{} // closed when the server is about to end
 	// decoding holds an item for each body that is being decoded; nil = not bounded.
 	decoding chan struct{}
 }
@@ -46,6 +47,10 @@ func of(ctx context.Context) *request {
 // RequestID returns the id of the request that ctx belongs to, such as req-6bfc…; "" outside a
 // request.
 func RequestID(ctx context.Context) string { return of(ctx).id }
+
+// Ending returns what is closed when the server is about to end, which waits for answers but not
+// for those that go on; nil outside a request.
+func Ending(ctx context.Context) <-chan struct{} { return of(ctx).ending }
 
 // ClientAddr returns the address of the client; the zero Addr outside a request.
 func ClientAddr(ctx context.Context) netip.Addr { return of(ctx).client }
@@ -110,6 +115,7 @@ func (s *Server) Handler() http.Handler {
 			client: clientAddr(r, s.opts.Proxy),
 			log:    s.opts.Log,
 
+			ending:   s.ending,
 			decoding: s.decoding,
 		}
 		ctx, span := s.opts.Spans.Request(context.WithValue(r.Context(), requestKey{}, q), s.opts.Name, r.Header)

@@ -80,6 +80,7 @@ type Server struct {
 
 	gate     *gate         // of request bodies
 	decoding chan struct{} // one item for each body that is being decoded
+	ending   chan struct{} // closed when Run is about to end
 	conns    *connections
 }
 
@@ -94,7 +95,7 @@ func NewServer(o Options) (*Server, error) {
 		o.Refuse = func(w http.ResponseWriter, r *http.Request, e *Error) { WriteError(w, r, e) }
 	}
 	s := &Server{Part: task.NewPart(o.Name + " API"), opts: o, gate: newGate(2*o.MaxBody, o.MaxBody),
-		decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), conns: newConnections()}
+		decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), ending: make(chan struct{}), conns: newConnections()}
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, fmt.Errorf("%s API: a TLS certificate and its key are given together; one is missing", o.Name)
 	}
@@ -178,6 +179,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("%s API: %w", s.opts.Name, err)
 	case <-ctx.Done():
 	}
+	close(s.ending)
 	if s.inherited != nil {
 		s.leave(l)
 	}

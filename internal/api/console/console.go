@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"heddle/internal/api"
@@ -43,6 +44,8 @@ type Options struct {
 	Certificates func() []Certificate
 	// Journal has the past of the store; nil: this server keeps none.
 	Journal *journal.Journal
+	// Events has the store's recent changes, as its replica adds them; nil: nobody can follow them.
+	Events *Events
 	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
 	Cluster func(context.Context) ([]ClusterMember, error)
 	// Neutron makes Neutron's API over another store, such as a fork, to try changes by; nil: there
@@ -88,11 +91,21 @@ func (c *console) calls() []api.Call {
 			api.Parameter{Name: "before", Text: "the answer's next, to continue it"},
 			api.Parameter{Name: "limit", Text: "number of changes, 100 unless given"}),
 		api.NewCall("GET /v1/revisions/{revision}", "what changed at a revision", c.revision),
+		api.NewStream("GET /v1/events", "changes of the store, with revisions as ids, and the event reset where some were left out", "text/event-stream", c.events,
+			api.Parameter{Name: "since", Text: "revision after which to begin, in place of the header Last-Event-ID"},
+			api.Parameter{Name: "kinds", Text: "kinds of objects, by commas"}),
 		api.NewCall("GET /v1/openapi.json", "this description", func(*http.Request) (json.RawMessage, error) { return openAPI, nil }).ToAll(),
 		api.NewCall("GET /v1/upgrade", "the store's format, and those that its members know", c.upgrade),
 		api.NewCall("POST /v1/upgrade/commit", "raise the store's format to the newest that all members know", c.commitUpgrade),
 	)
 }
+
+// BoundsItself reports whether a request is a call that bounds how long it takes, in place of the
+// limit that other requests have.
+func BoundsItself(r *http.Request) bool { return slices.Contains(long, r.URL.Path) }
+
+// long are the paths of the calls that may take longer than others.
+var long = []string{"/v1/why", "/v1/events"}
 
 type console struct {
 	Options

@@ -53,11 +53,13 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 	st := store.NewMemory()
 	t.Cleanup(func() { _ = st.Close() })
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, append(schema.All(), hosts.Tables()...)...)
+	events := NewEvents()
+	rep.OnChange(events.Add)
 	apitest.Run(t, rep)
 	w := &world{db: records.NewDB(st, rep)}
 	mux := http.NewServeMux()
 	Register(mux, Options{
-		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait,
+		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait, Events: events,
 		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
 	srv := httptest.NewServer(api.RequireToken(tokens(), "", described(t, api.Routes(mux, api.NoRoute))))

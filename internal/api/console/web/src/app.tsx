@@ -1,13 +1,16 @@
 import { render } from "preact";
 import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { ApiError, call, type Session } from "./api";
+import { away } from "./live";
 import { Login } from "./login";
 import { Ask } from "./pages/ask";
+import { Changes } from "./pages/changes";
 import { Hosts } from "./pages/hosts";
 import { GroupPage, HostPage, NetworkPage, PortPage, RouterPage } from "./pages/objects";
 import { Overview } from "./pages/overview";
+import { Reach } from "./pages/reach";
 import { Topology } from "./pages/topology";
-import { Empty, Failure, Page } from "./parts";
+import { Empty, Failure, Page, State } from "./parts";
 import { address, Link } from "./router";
 import { Search } from "./search";
 import { resume, session } from "./session";
@@ -15,7 +18,9 @@ import { resume, session } from "./session";
 const sections = [
   { path: "/", name: "Overview" },
   { path: "/ask", name: "Ask" },
+  { path: "/reach", name: "Reach" },
   { path: "/topology", name: "Topology" },
+  { path: "/changes", name: "Changes" },
   { path: "/hosts", name: "Hosts" },
 ];
 
@@ -35,6 +40,10 @@ function Shown({ path }: { path: string }) {
       return <Overview />;
     case "ask":
       return <Ask />;
+    case "reach":
+      return <Reach />;
+    case "changes":
+      return <Changes />;
     case "topology":
       return <Topology />;
     case "hosts":
@@ -134,6 +143,11 @@ function App() {
   return (
     <>
       <Header who={who} />
+      {away.value && (
+        <p class="away" role="status">
+          <State mood="warn">Changes do not arrive at present</State> What is shown may be old: the server is asked again every few seconds.
+        </p>
+      )}
       {who.admin ? (
         <Shown key={path} path={path} />
       ) : (

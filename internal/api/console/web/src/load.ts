@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, call } from "./api";
+import { changes } from "./live";
 import { session } from "./session";
 
 export interface Loaded<T> {
@@ -11,7 +12,7 @@ export interface Loaded<T> {
   at?: Date;
 }
 
-/** useLoad calls GET path, and again every so many seconds while the page is visible. */
+/** useLoad calls GET path, and while the page is visible again every so many seconds and when something has changed. */
 export function useLoad<T>(path: string, everySeconds = 0): Loaded<T> & { again: () => void } {
   const [loaded, setLoaded] = useState<Loaded<T>>({});
   const [turn, setTurn] = useState(0);
@@ -19,22 +20,37 @@ export function useLoad<T>(path: string, everySeconds = 0): Loaded<T> & { again:
   useEffect(() => {
     let shown = true;
     let timer = 0;
+    let loading = false;
+    let due = false;
     const load = async () => {
+      loading = true;
+      due = false;
+      clearTimeout(timer);
       try {
         const data = await call<T>("GET", path);
         if (shown) setLoaded({ data, at: new Date() });
       } catch (e) {
         if (shown) failed(e, (error) => setLoaded((before) => ({ ...before, error })));
       }
-      if (shown && everySeconds) timer = window.setTimeout(next, everySeconds * 1000);
+      loading = false;
+      if (!shown || !everySeconds) return;
+      if (due) next();
+      else timer = window.setTimeout(next, everySeconds * 1000);
     };
     const next = () => {
-      if (document.visibilityState === "visible") void load();
+      if (loading) due = true;
+      else if (document.visibilityState === "visible") void load();
       else document.addEventListener("visibilitychange", next, { once: true });
     };
     void load();
+    let first = true;
+    const stop = changes.subscribe(() => {
+      if (!first && everySeconds) next();
+      first = false;
+    });
     return () => {
       shown = false;
+      stop();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", next);
     };

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { type ApiError, call, type End, type Leg, type Name, type WhyAnswer } from "../api";
 import { failed } from "../load";
-import { Command, Empty, Failure, Page, paths, State } from "../parts";
+import { Command, Empty, Failure, Page, paths, State, time } from "../parts";
 import { address, go, Link, query } from "../router";
 
 interface Question {
@@ -9,12 +9,13 @@ interface Question {
   to: string;
   protocol: string;
   port: string;
+  at: string;
 }
 
 /** asked returns the question of an address. */
 function asked(url: URL): Question {
   const q = (name: string) => url.searchParams.get(name) ?? "";
-  return { from: q("from"), to: q("to"), protocol: q("protocol"), port: q("port") };
+  return { from: q("from"), to: q("to"), protocol: q("protocol"), port: q("port"), at: q("at") };
 }
 
 export function Ask() {
@@ -36,6 +37,7 @@ export function Ask() {
       to: question.to,
       protocol: question.protocol,
       port: question.port ? Number(question.port) : undefined,
+      at: question.at,
     })
       .then((a) => shown && setAnswer(a), (e) => shown && failed(e, setError))
       .finally(() => shown && setBusy(false));
@@ -48,7 +50,7 @@ export function Ask() {
     e.preventDefault();
     const form = e.currentTarget as HTMLFormElement;
     const field = (name: string) => (form.elements.namedItem(name) as HTMLInputElement).value.trim();
-    const to = query("/ask", { from: field("from"), to: field("to"), protocol: field("protocol"), port: field("port") });
+    const to = query("/ask", { from: field("from"), to: field("to"), protocol: field("protocol"), port: field("port"), at: field("at") });
     if (to === url.pathname + url.search) setTurn(turn + 1);
     else go(to);
   };
@@ -66,17 +68,18 @@ export function Ask() {
         </label>
         <label>
           Protocol
-          <select name="protocol" defaultValue={question.protocol}>
-            <option value="">by the port</option>
-            <option value="tcp">TCP</option>
-            <option value="udp">UDP</option>
-            <option value="icmp">ICMP</option>
+          <select name="protocol">
+            <option value="" selected={question.protocol === ""}>by the port</option>
+            <option value="tcp" selected={question.protocol === "tcp"}>TCP</option>
+            <option value="udp" selected={question.protocol === "udp"}>UDP</option>
+            <option value="icmp" selected={question.protocol === "icmp"}>ICMP</option>
           </select>
         </label>
         <label>
           Port
           <input name="port" type="number" min={1} max={65535} defaultValue={question.port} placeholder="443" />
         </label>
+        <At value={question.at} />
         <button type="submit" class="primary" disabled={busy}>{busy ? "Asking…" : "Ask"}</button>
       </form>
       <div aria-live="polite">
@@ -93,16 +96,27 @@ export function Ask() {
   );
 }
 
+/** At is the field for the time that a question is about. */
+export function At({ value }: { value: string }) {
+  return (
+    <label>
+      At
+      <input name="at" defaultValue={value} placeholder="now" autoCapitalize="none" spellcheck={false} title="A time such as 2026-11-28T06:00:00Z, or a revision from Changes; empty: now" />
+    </label>
+  );
+}
+
 /** commandOf returns the command line that asks the same. */
 export function commandOf(q: Question): string {
   const to = q.port ? (q.to.includes(":") ? `[${q.to}]:${q.port}` : `${q.to}:${q.port}`) : q.to;
   const words = ["heddle", "why", "--from", q.from, "--to", to];
   if (q.protocol) words.push("--proto", q.protocol);
+  if (q.at) words.push("--at", q.at);
   return words.map(quoted).join(" ");
 }
 
 /** quoted returns a word as a shell takes it. */
-function quoted(word: string): string {
+export function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
@@ -124,7 +138,7 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
           {a.service} from <EndName of={a.from} /> to <EndName of={a.to} />
         </p>
         <p class="quiet">
-          Of revision {a.revision} of the store.{" "}
+          <Moment of={a} />{" "}
           {!a.there.trace.liveState && !a.there.trace.hostId && "No agent answered; the server did, which knows no connections."}
         </p>
       </section>
@@ -152,7 +166,12 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
   );
 }
 
-function EndName({ of: e }: { of: End }) {
+/** Moment says which state of the virtual network an answer is of. */
+export function Moment({ of: a }: { of: { revision: number; time?: string } }) {
+  return <>Of revision {a.revision} of the store{a.time && `, of ${time(a.time)}`}.</>;
+}
+
+export function EndName({ of: e }: { of: End }) {
   return (
     <>
       {e.port ? <Link to={`/ports/${e.port}`}>{e.name || e.address}</Link> : <strong>{e.address}</strong>}

@@ -32,9 +32,11 @@ export function PortPage({ id }: { id: string }) {
         {(p) => (
           <>
             <Links>
-              <Link to={query("/ask", { from: p.id })}>What can it reach?</Link>
-              <Link to={query("/ask", { to: p.id })}>What can reach it?</Link>
+              <Link to={query("/reach", { from: p.id })}>What can it reach?</Link>
+              <Link to={query("/reach", { to: p.id })}>What can reach it?</Link>
+              <Link to={query("/ask", { from: p.id })}>Would a connection pass?</Link>
               <Link to={query("/topology", { scope: p.summary.network.id })}>Show in the topology</Link>
+              <Link to={query("/changes", { object: p.id })}>Changes</Link>
             </Links>
             <Facts
               rows={[
@@ -102,7 +104,10 @@ export function NetworkPage({ id }: { id: string }) {
       <Await of={network}>
         {(n) => (
           <>
-            <Links><Link to={query("/topology", { scope: n.id })}>Show in the topology</Link></Links>
+            <Links>
+              <Link to={query("/topology", { scope: n.id })}>Show in the topology</Link>
+              <Link to={query("/changes", { object: n.id })}>Changes</Link>
+            </Links>
             <Facts
               rows={[
                 ["Type", [n.type, n.segmentation_id].filter((x) => x !== null && x !== "").join(" ")],
