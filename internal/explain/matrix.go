@@ -53,7 +53,7 @@ func (w *World) matrix(snap *records.Snap, q *operator.ReachRequest) (*operator.
 	for id, p := range r.machines {
 		c.sets[id] = sets(p)
 	}
-	c.add(reach.NewMatrix(w.world, r.classes(is4), reach.Service{Protocol: s.proto, Port: s.port}, is4, r.end))
+	c.add(reach.NewMatrix(w.world, r.partition, reach.Service{Protocol: s.proto, Port: s.port}, is4, r.end))
 	a := &operator.ReachAnswer{Revision: snap.Revision(), Service: s.String(), Reaches: []operator.Reach{}}
 	a.Pairs, a.PairsOmitted = c.pairs()
 	return a, nil

@@ -43,6 +43,7 @@ type survey struct {
 	service  service
 	roster   *roster
 	asker    *reach.Asker
+	sharing  *reach.Sharing // of senders to the end that is asked about
 
 	rows   map[string]*operator.Reach
 	silent int
@@ -52,6 +53,7 @@ type survey struct {
 func (w *World) newSurvey(snap *records.Snap, q *operator.ReachRequest) (*survey, error) {
 	x := &survey{world: w, snap: snap, roster: w.rosterOf(snap), rows: map[string]*operator.Reach{}}
 	x.asker = reach.NewAsker(w.world, x.roster.end)
+	x.sharing = reach.NewSharing(x.asker, x.roster.partition)
 	if q.From == "" && q.To == "" {
 		return nil, fault("to", Invalid, "want the end that is asked about: from, to or both")
 	}
@@ -106,6 +108,7 @@ func (x *survey) machines(but string) {
 	}
 	heard := map[string]bool{}
 	for _, is4 := range []bool{true, false} {
+		x.sharing.Turn()
 		for _, class := range x.roster.classes(is4) {
 			others := slices.DeleteFunc(slices.Clone(class), func(e *reach.End) bool { return e.PortID == but })
 			if len(others) == 0 || !x.alike(is4, others) {
@@ -153,7 +156,7 @@ func (x *survey) alike(is4 bool, machines []*reach.End) bool {
 	}
 	q := x.question(target)
 	q.From, q.Source, q.Target, q.To, q.Any = from, source, target, x.roster.end(to.port.ID), to.isVIP()
-	a := x.asker.Ask(&q)
+	a := x.ask(&q, is4)
 	if a.IsEmpty() {
 		return false
 	}
@@ -164,6 +167,16 @@ func (x *survey) alike(is4 bool, machines []*reach.End) bool {
 		}
 	}
 	return true
+}
+
+// ask answers a question; of several senders' to one receiver, only those that no other stands for
+// are asked.
+func (x *survey) ask(q *reach.Question, is4 bool) reach.Answer {
+	if x.from != nil {
+		return x.asker.Ask(q)
+	}
+	sender := x.roster.partition.Sender(q.From, is4)
+	return x.sharing.Ask(q, &sender)
 }
 
 // question returns a question about the services that are asked about.

@@ -23,6 +23,7 @@ type Asker struct {
 	bounds      map[string][]netip.Prefix // that the routes of ends tell apart, by port
 	met         []*End                    // that have answered
 	translated  bool                      // a packet has got another destination port on its way
+	compared    *simulate.Comparisons     // with the opener's address; nil: not noted
 }
 
 // NewAsker makes an Asker. It finds the ends of connections, such as the members of load balancers,
@@ -269,6 +270,7 @@ func (c *collector) box(proto uint8, srcs, dsts simulate.Span) box {
 	h.proto, h.srcPort, h.dstPort = proto, srcs.Low, dsts.Low
 	b := box{srcs: srcs, dsts: dsts}
 	b.outcome = a.decide(c.question, &h)
+	a.noteComparisons()
 	if c.question.Protocol == 0 {
 		a.there.Protocols(func(p uint8) { c.named = append(c.named, p) })
 		a.back.Protocols(func(p uint8) { c.named = append(c.named, p) })
@@ -297,6 +299,20 @@ func (c *collector) box(proto uint8, srcs, dsts simulate.Span) box {
 		b.outcome |= lost
 	}
 	return b
+}
+
+// noteComparisons notes what has decided about the packets of a box, if that is to be noted.
+func (a *Asker) noteComparisons() {
+	if a.compared == nil {
+		return
+	}
+	a.compared.Note(&a.there)
+	a.compared.Note(&a.back)
+	for _, e := range a.met {
+		for p := range e.prefixes {
+			a.compared.NotePrefix(p)
+		}
+	}
 }
 
 // add adds services with their outcome.

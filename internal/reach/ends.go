@@ -41,6 +41,16 @@ func (e *End) appendRoutes(b []byte) []byte {
 	return b
 }
 
+// prefixes yields what the machine compares the addresses of others with: destinations of its
+// routes, and gateways.
+func (e *End) prefixes(yield func(netip.Prefix) bool) {
+	for _, r := range e.Routes {
+		if !yield(r.Destination.Masked()) || r.Gateway.IsValid() && !yield(netip.PrefixFrom(r.Gateway, r.Gateway.BitLen())) {
+			return
+		}
+	}
+}
+
 // NextHop returns the neighbour to which the machine sends packets from source to dst: by the
 // longest prefix, then by a route of source's own subnet, then by the first. It reports false if
 // there is no route.

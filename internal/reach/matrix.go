@@ -3,6 +3,7 @@ package reach
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"heddle/internal/topology/simulate"
 )
@@ -11,6 +12,7 @@ import (
 // treats alike.
 type Matrix struct {
 	Classes [][]*End // the ends of each class
+	Asked   int      // pairs of classes that were asked about: others' answers stand for the rest
 	// reach has a byte for each ordered pair of classes, by the number of the first.
 	reach [][]Fate
 }
@@ -35,57 +37,66 @@ type Service struct {
 	Port     uint16 // 0 of a protocol without ports
 }
 
-// NewMatrix asks about all ordered pairs of ends of classes of [Classes]. It uses all processors.
-// The world must not change meanwhile.
-func NewMatrix(w *simulate.World, classes [][]*End, s Service, is4 bool, byPort func(portID string) *End) *Matrix {
-	m := &Matrix{Classes: classes}
+// NewMatrix asks about all ordered pairs of ends of a partition. It uses all processors. The world
+// and the partition must not change meanwhile.
+func NewMatrix(w *simulate.World, p *Partition, s Service, is4 bool, byPort func(portID string) *End) *Matrix {
+	m := &Matrix{Classes: p.Classes(is4)}
 	m.reach = make([][]Fate, len(m.Classes))
-	rows := make(chan int)
+	senders := make([]simulate.Sender, len(m.Classes))
+	for i, ends := range m.Classes {
+		m.reach[i] = make([]Fate, len(m.Classes))
+		senders[i] = p.Sender(ends[0], is4)
+	}
+	receivers := make(chan int)
+	var asked atomic.Int64
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
-			a := NewAsker(w, byPort)
-			for from := range rows {
-				m.reach[from] = a.row(m.Classes, from, s, is4)
+			x := NewSharing(NewAsker(w, byPort), p)
+			for to := range receivers {
+				m.askAbout(to, x, senders, s, is4)
 			}
+			asked.Add(int64(x.Asked))
 		})
 	}
-	for from := range m.Classes {
-		rows <- from
+	for to := range m.Classes {
+		receivers <- to
 	}
-	close(rows)
+	close(receivers)
 	all.Wait()
+	m.Asked = int(asked.Load())
 	return m
 }
 
-// row asks about the pairs of one class with each.
-func (a *Asker) row(classes [][]*End, from int, s Service, is4 bool) []Fate {
-	row := make([]Fate, len(classes))
-	sender := classes[from][0]
-	q := Question{From: sender, Source: sender.Address(is4), Protocol: s.Protocol, Port: s.Port}
-	for to, members := range classes {
-		q.To = members[0]
-		if to == from {
-			if len(members) < 2 {
+// askAbout asks about the pairs of each class with one that receives.
+func (m *Matrix) askAbout(to int, x *Sharing, senders []simulate.Sender, s Service, is4 bool) {
+	x.Turn()
+	receiver := m.Classes[to][0]
+	q := Question{To: receiver, Target: receiver.Address(is4), Protocol: s.Protocol, Port: s.Port}
+	for from, ends := range m.Classes {
+		sender := senders[from]
+		q.From = ends[0]
+		if from == to {
+			if len(ends) < 2 {
 				continue
 			}
-			q.To = members[1]
+			q.From = ends[1]
+			sender = x.partition.Sender(ends[1], is4)
 		}
-		q.Target = q.To.Address(is4)
-		row[to] = a.fate(&q)
+		q.Source = q.From.Address(is4)
+		a := x.Ask(&q, &sender)
+		m.reach[from][to] = a.fate()
 	}
-	return row
 }
 
-// fate answers a question about one service.
-func (a *Asker) fate(q *Question) Fate {
-	answer := a.Ask(q)
+// fate returns the best that becomes of connections.
+func (a *Answer) fate() Fate {
 	switch {
-	case !answer.Always.IsEmpty():
+	case !a.Always.IsEmpty():
 		return Always
-	case !answer.May.IsEmpty():
+	case !a.May.IsEmpty():
 		return May
-	case !answer.OneWay.IsEmpty():
+	case !a.OneWay.IsEmpty():
 		return OneWay
 	}
 	return Never

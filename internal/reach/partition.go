@@ -66,9 +66,17 @@ func (p *Partition) Remove(portID string) {
 }
 
 func (p *Partition) countRoutes(e *End, by int) {
-	for _, r := range e.Routes {
-		p.keys.CountRoute(r.Destination.Masked(), by)
+	for prefix := range e.prefixes {
+		p.keys.CountRoute(prefix, by)
 	}
+}
+
+// Sender returns an end as a sender by a version of IP. Any number of goroutines may call it while
+// nothing changes.
+func (p *Partition) Sender(e *End, is4 bool) simulate.Sender {
+	s := p.keys.Sender(e.PortID, e.MAC, e.Addresses, e.Address(is4))
+	s.Key += string(e.appendRoutes(nil))
+	return s
 }
 
 // Classes returns the ends with an address of a version of IP, by class, for the world as it is.

@@ -307,13 +307,7 @@ func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr, one
 	if p == nil || c.isUnique(p, mac, one) {
 		return append(c.key[:0], portID...)
 	}
-	k := classKey{mac: macBits(mac), addresses: append(slices.Clone(addresses), packet.LinkLocal(mac)), text: append(c.key[:0], 0)} // no id begins so
-	k.string(p.network.id)
-	k.flags(p.def.AdminStateUp, p.def.Trunk)
-	k.host(p)
-	for _, g := range p.groups {
-		k.string(g.id)
-	}
+	k := c.newKey(p, mac, addresses, append(c.key[:0], 0)) // no id begins so
 	if one.IsValid() {
 		k.number(uint32(one.BitLen()))
 		for _, n := range c.numbers(one) {
@@ -325,6 +319,19 @@ func (c *Classes) Key(portID string, mac packet.MAC, addresses []netip.Addr, one
 	k.chain(p.out)
 	c.key = k.text
 	return k.text
+}
+
+// newKey returns the part of a machine's key, after what is in text, that is not about addresses
+// and filters.
+func (c *Classes) newKey(p *port, mac packet.MAC, addresses []netip.Addr, text []byte) classKey {
+	k := classKey{mac: macBits(mac), addresses: append(slices.Clone(addresses), packet.LinkLocal(mac)), text: text}
+	k.string(p.network.id)
+	k.flags(p.def.AdminStateUp, p.def.Trunk)
+	k.host(p)
+	for _, g := range p.groups {
+		k.string(g.id)
+	}
+	return k
 }
 
 // isUnique reports whether the world has something about a port or its addresses that keys do not.
@@ -365,6 +372,7 @@ type classKey struct {
 	text      []byte
 	mac       uint64
 	addresses []netip.Addr
+	deep      []*chain // nil: others' chains by their ids; else by their rules, those that have come
 }
 
 func (k *classKey) number(n uint32) { k.text = binary.AppendUvarint(k.text, uint64(n)) }
@@ -408,16 +416,23 @@ func (k *classKey) host(p *port) {
 	k.flags(h.state != nil)
 }
 
-// chain adds a chain of the port: its rules, and others' by the chain's id.
+// chain adds a chain of the port: its rules, and others' by the chain's id if the key is not deep.
 func (k *classKey) chain(c *chain) {
 	switch {
 	case c == nil:
 		k.number(0)
 		return
-	case c.def == nil || len(c.ports) > 1 || len(c.networks)+len(c.routers) > 0:
+	case c.def == nil || k.deep == nil && (len(c.ports) > 1 || len(c.networks)+len(c.routers) > 0):
 		k.number(1)
 		k.string(c.id)
 		return
+	}
+	if k.deep != nil { // a filter does not evaluate a chain twice
+		if i := slices.Index(k.deep, c); i >= 0 {
+			k.number(uint32(i) + 3)
+			return
+		}
+		k.deep = append(k.deep, c)
 	}
 	k.number(2)
 	for _, r := range c.rules {
@@ -432,7 +447,7 @@ func (k *classKey) rule(r *rule) {
 	switch {
 	case r.nat != nil || r.to != nil:
 		k.string(r.id)
-	case r.target != nil && r.target.purpose() == topology.PurposeAntiSpoof:
+	case r.target != nil && (k.deep != nil || r.target.purpose() == topology.PurposeAntiSpoof):
 		k.chain(r.target)
 	case r.target != nil:
 		k.string(r.target.id)

@@ -323,6 +323,9 @@ func (r *router) prefixes(at func(netip.Prefix)) {
 		at(p)
 		for _, x := range routes {
 			at(x.def.SrcSubnet.Masked())
+			if g := x.def.NextHopGateway; g.IsValid() {
+				single(g)
+			}
 			if x.port != nil && x.port.def != nil {
 				for _, s := range x.port.def.PortSubnet {
 					at(s.Masked())
