@@ -46,11 +46,25 @@ func (s shell) show(t *testing.T, command string) map[string]any {
 // complete returns what a shell is given to complete the last word of a command.
 func (s shell) complete(t *testing.T, words ...string) string {
 	t.Helper()
-	text, code := outputWith(t, s.ns, []string{"HEDDLE_DATA=" + s.data}, append([]string{"__complete"}, words...)...)
-	if code != 0 {
-		t.Fatal(text)
+	text, _, _ := strings.Cut(completeWith(t, s.ns, []string{"HEDDLE_DATA=" + s.data}, words...), "Completion ended")
+	return text
+}
+
+// gaveUp is the beginning of the answer of a completion that found nothing within its second.
+const gaveUp = ":1\n"
+
+// completeWith completes the last word of a command, again where a busy machine was too slow for it.
+func completeWith(t *testing.T, ns *netlab.Namespace, env []string, words ...string) (text string) {
+	t.Helper()
+	for range 30 {
+		var code int
+		if text, code = outputWith(t, ns, env, append([]string{"__complete"}, words...)...); code != 0 {
+			t.Fatal(text)
+		}
+		if !strings.HasPrefix(text, gaveUp) {
+			break
+		}
 	}
-	text, _, _ = strings.Cut(text, "Completion ended")
 	return text
 }
 
@@ -212,11 +226,7 @@ func TestEverydayRefusals(t *testing.T) {
 
 	complete := func(env []string, words ...string) string {
 		t.Helper()
-		text, code := outputWith(t, r.ns, env, append([]string{"__complete"}, words...)...)
-		if code != 0 {
-			t.Fatal(text)
-		}
-		return text
+		return completeWith(t, r.ns, env, words...)
 	}
 	here := []string{"HEDDLE_DATA=" + data}
 	var networks []string
@@ -260,7 +270,7 @@ func TestEverydayRefusals(t *testing.T) {
 			t.Errorf("%v: hosts are not listed: %s", words, text)
 		}
 	}
-	if text := complete([]string{"HEDDLE_DATA=" + t.TempDir()}, "net", "show", ""); !strings.HasPrefix(text, ":1\n") {
+	if text, _ := outputWith(t, r.ns, []string{"HEDDLE_DATA=" + t.TempDir()}, "__complete", "net", "show", ""); !strings.HasPrefix(text, gaveUp) {
 		t.Errorf("without a server: %s", text)
 	}
 }
