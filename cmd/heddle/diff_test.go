@@ -41,6 +41,21 @@ func TestDiff(t *testing.T) {
 	text := succeed(t, s.ctl, diff(open)...)
 	has(t, text, file+":5: step 2 refused: Network 00000000-0000-4000-8000-000000000009 could not be found.\n",
 		"objects:\n    changed security group closed ("+closed.ID+")\n        + security_group_rules[", "lost:\n    none\n", "gained:\n    IPv4 tcp 80\n        from client 10.0.0.12\n        to   web 10.0.0.11\n        such as tcp 80 from client 10.0.0.12 to web 10.0.0.11\n")
+	why := []string{"why", "--data", s.data, "--from", "client", "--to", "web:80"}
+	if text, code := output(t, s.ctl, why...); code != 1 {
+		t.Errorf("exit code %d:\n%s", code, text)
+	}
+	has(t, succeed(t, s.ctl, append(why, "--with", file)...), "after the change in "+file+", which is not made:\n"+file+":5: step 2 refused: ", "allowed: tcp 80 from client ", "no agent answered")
+	has(t, succeed(t, s.ctl, "reach", "--data", s.data, "--to", "web", "--with", file), ":5: step 2 refused: ", "  IPv4 tcp 80\n    from client 10.0.0.12\n")
+	refuse(t, s.ctl, 1, "with: no host has the change", append(why, "--with", file, "--live")...)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("- never: {from: {port: client}, to: {port: web}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, s.ctl, "reach", "--data", s.data, "--assert", rules)
+	if text, code := output(t, s.ctl, "reach", "--data", s.data, "--assert", rules, "--with", file); code != 1 {
+		t.Errorf("exit code %d:\n%s", code, text)
+	}
 	if connects(client, "10.0.0.11:80") {
 		t.Fatal("a question has opened a port")
 	}
@@ -67,7 +82,7 @@ func TestDiff(t *testing.T) {
 	if len(a.Lost) == 0 || a.Lost[0].Example.Why == nil || len(a.Lost[0].Example.Why.There.Trace.Walk) == 0 {
 		t.Errorf("the answer has no trace: %+v", a)
 	}
-	refuse(t, s.ctl, 2, "change[0].type: \"cloud\" is no object that a change can create", diff(`{steps: [{op: create, type: cloud, data: {}}]}`)...)
+	refuse(t, s.ctl, 2, "step 1: type: \"cloud\" is no object that a change can create", diff(`{steps: [{op: create, type: cloud, data: {}}]}`)...)
 	refuse(t, s.ctl, 2, file+": steps: want a list of them", diff(`{}`)...)
 	refuse(t, s.ctl, 2, "--from: ", "diff", "--from", "yesterday", "--data", s.data)
 	diffTimes(t, s)

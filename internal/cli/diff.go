@@ -6,9 +6,11 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"heddle/internal/api/operator"
 	"heddle/internal/command"
@@ -20,7 +22,8 @@ import (
 
 // diffCommand returns the command that asks what a change would do.
 func diffCommand() *cobra.Command {
-	var file, at, from, to string
+	var c changeFile
+	var at, from, to string
 	var require bool
 	cmd := &cobra.Command{
 		Use:   "diff --change FILE | --from TIME|REVISION [--to TIME|REVISION]",
@@ -37,7 +40,7 @@ new object stands for it in later steps. With --from it compares two times in th
 	login := cloudFlags(cmd)
 	format := command.OutputFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&file, "change", "", "`file` of requests, YAML or JSON; - for standard input")
+	f.StringVar(&c.file, "change", "", "`file` of requests, YAML or JSON; - for standard input")
 	f.StringVar(&at, "at", "", "make the change at a past `time`, such as 2h, 3d or 2026-11-28T06:00:00Z, or a revision as heddle history prints it")
 	f.StringVar(&from, "from", "", "compare from this `time`, or revision, in place of a change")
 	f.StringVar(&to, "to", "", "compare up to this `time`, or revision; default: now")
@@ -60,20 +63,18 @@ new object stands for it in later steps. With --from it compares two times in th
 				return err
 			}
 		}
-		var text []byte
-		if file != "" {
-			if req.Change, text, err = readChange(cmd, file); err != nil {
-				return err
-			}
+		if err := c.read(cmd); err != nil {
+			return err
 		}
+		req.Change = c.steps
 		var a operator.DiffAnswer
 		if err := callOperator(cmd, login, http.MethodPost, "/v1/diffs", &req, &a); err != nil {
-			return inChange(file, text, err)
+			return c.named(err)
 		}
 		if *format == "json" {
 			err = command.PrintJSON(cmd.OutOrStdout(), a)
 		} else {
-			printDiff(cmd.OutOrStdout(), file, text, &a)
+			printDiff(cmd.OutOrStdout(), &c, &a)
 		}
 		if err == nil && require && len(a.Refused)+len(a.Lost)+a.PairsOmitted > 0 {
 			err = &command.Exit{Code: 1}
@@ -83,47 +84,92 @@ new object stands for it in later steps. With --from it compares two times in th
 	return cmd
 }
 
-// readChange reads the steps of a change, and returns the text that they are in.
-func readChange(cmd *cobra.Command, file string) (steps []operator.ChangeStep, text []byte, err error) {
-	in, err := inputFile(cmd, file)
+// read reads the steps, if there is a file.
+func (c *changeFile) read(cmd *cobra.Command) error {
+	if c.file == "" {
+		return nil
+	}
+	in, err := inputFile(cmd, c.file)
 	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Close()
-	if text, err = io.ReadAll(io.LimitReader(in, maxRules+1)); err != nil {
-		return nil, nil, err
-	}
-	var change struct {
-		Steps []operator.ChangeStep `json:"steps"`
-	}
-	if len(text) > maxRules {
-		err = fmt.Errorf("longer than %d bytes", maxRules)
-	} else if converted, wrong := offline.DocumentJSON(text); wrong != nil {
-		err = wrong
-	} else {
-		err = strictjson.Unmarshal(converted, &change)
-	}
-	if err == nil && len(change.Steps) == 0 {
-		err = errors.New("steps: want a list of them, each with op, type and data")
-	}
-	if err != nil {
-		return nil, nil, &command.Exit{Code: 2, Text: file + ": " + err.Error()}
-	}
-	return change.Steps, text, nil
-}
-
-var changeField = regexp.MustCompile(`change(\[\d+\])`)
-
-// inChange names the line of the file that a server's error is about.
-func inChange(file string, text []byte, err error) error {
-	m := changeField.FindStringSubmatch(err.Error())
-	if m == nil {
 		return err
 	}
-	return &command.Exit{Code: 2, Text: sourceline.Prefix(file, text, "steps"+m[1]) + ": " + err.Error()}
+	defer in.Close()
+	if c.text, err = io.ReadAll(io.LimitReader(in, maxRules+1)); err != nil {
+		return err
+	}
+	if c.steps, err = stepsIn(c.text); err != nil {
+		return &command.Exit{Code: 2, Text: c.file + ": " + err.Error()}
+	}
+	return nil
 }
 
-func printDiff(w io.Writer, file string, text []byte, a *operator.DiffAnswer) {
+// stepsIn returns the steps of a change in YAML or JSON.
+func stepsIn(text []byte) ([]operator.ChangeStep, error) {
+	if len(text) > maxRules {
+		return nil, fmt.Errorf("longer than %d bytes", maxRules)
+	}
+	converted, err := offline.DocumentJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	var document struct {
+		Steps []operator.ChangeStep `json:"steps"`
+	}
+	if err := strictjson.Unmarshal(converted, &document); err != nil {
+		return nil, err
+	}
+	if len(document.Steps) == 0 {
+		return nil, errors.New("steps: want a list of them, each with op, type and data")
+	}
+	return document.Steps, nil
+}
+
+// changeFile is the file of a change that a question is about.
+type changeFile struct {
+	file  string // "": there is none
+	text  []byte
+	steps []operator.ChangeStep
+}
+
+// withFlag adds the flag --with, a change after which a question is about.
+func withFlag(f *pflag.FlagSet, c *changeFile) {
+	f.StringVar(&c.file, "with", "", "answer for what it would be after the requests in a `file`, as heddle diff reads it; - for standard input")
+	perCall(f, "with")
+}
+
+var stepField = regexp.MustCompile(`step (\d+): `)
+
+// place names the line of a step, from 1.
+func (c *changeFile) place(step int) string {
+	return sourceline.Prefix(c.file, c.text, fmt.Sprintf("steps[%d]", step-1))
+}
+
+// named adds to a server's error about a step the line of that.
+func (c *changeFile) named(err error) error {
+	m := stepField.FindStringSubmatch(fmt.Sprint(err))
+	if c.file == "" || m == nil {
+		return err
+	}
+	step, _ := strconv.Atoi(m[1]) // digits
+	return &command.Exit{Code: 2, Text: c.place(step) + ": " + err.Error()}
+}
+
+// printWith says that an answer is for what would be after the change.
+func (c *changeFile) printWith(w io.Writer, refused []operator.RefusedStep, named func(string) string) {
+	if c.file != "" {
+		terminal.Fprintln(w, "after the change in "+c.file+", which is not made:")
+		c.printRefused(w, refused, named)
+	}
+}
+
+// printRefused prints the steps that the server would refuse.
+func (c *changeFile) printRefused(w io.Writer, refused []operator.RefusedStep, named func(string) string) {
+	for _, r := range refused {
+		terminal.Fprintln(w, fmt.Sprintf("%s: step %d refused: %s", c.place(r.Step), r.Step, named(r.Message)))
+	}
+}
+
+func printDiff(w io.Writer, c *changeFile, a *operator.DiffAnswer) {
 	p := changePrinter{w: w, names: a.Names}
 	switch {
 	case a.UntilTime != nil:
@@ -131,9 +177,7 @@ func printDiff(w io.Writer, file string, text []byte, a *operator.DiffAnswer) {
 	default:
 		printMoment(w, a.Revision, a.Time)
 	}
-	for _, r := range a.Refused {
-		p.line("%s: step %d refused: %s", sourceline.Prefix(file, text, fmt.Sprintf("steps[%d]", r.Step-1)), r.Step, p.named(r.Message))
-	}
+	c.printRefused(w, a.Refused, p.named)
 	p.line("objects:")
 	for i := range a.Objects {
 		p.object(&a.Objects[i])

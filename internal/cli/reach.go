@@ -20,6 +20,7 @@ func reachCommand() *cobra.Command {
 	var req operator.ReachRequest
 	var port int
 	var rules, at string
+	var with changeFile
 	cmd := &cobra.Command{
 		Use:   "reach --to PORT|ADDRESS | --from PORT|ADDRESS | --by group|network|project | --assert FILE",
 		Short: "Ask who can reach a machine, or what a machine can reach, by which services",
@@ -45,6 +46,7 @@ is broken.
 	f.StringVar(&req.By, "by", "", "all pairs of machines, counted by `set`: group, network or project")
 	f.IntVar(&req.Version, "ip-version", 0, "`version` of IP with --by: 4 (default) or 6")
 	f.StringVar(&at, "at", "", "answer for a past `time`, such as 2h, 3d or 2026-11-28T06:00:00Z, or a revision as heddle history prints it")
+	withFlag(f, &with)
 	f.StringVar(&rules, "assert", "", "`file` of rules about who reaches whom")
 	for _, name := range []string{"from", "to", "proto", "port", "by", "ip-version", "at", "assert"} {
 		perCall(f, name)
@@ -61,20 +63,24 @@ is broken.
 		if req.At, err = momentOf("--at", at); err != nil {
 			return err
 		}
+		if err := with.read(cmd); err != nil {
+			return err
+		}
 		if rules != "" {
-			return assertReach(cmd, login, rules, *format, req.At)
+			return assertReach(cmd, login, rules, *format, req.At, &with)
 		}
 		if port < 0 || port > 0xffff || port == 0 && f.Changed("port") {
 			return &command.Exit{Code: 2, Text: fmt.Sprintf("--port %d: want 1 to 65535", port)}
 		}
-		req.Port = uint16(port)
+		req.Port, req.With = uint16(port), with.steps
 		var a operator.ReachAnswer
 		if err := callOperator(cmd, login, http.MethodPost, "/v1/reach", &req, &a); err != nil {
-			return err
+			return with.named(err)
 		}
 		if *format == "json" {
 			err = command.PrintJSON(cmd.OutOrStdout(), a)
 		} else {
+			with.printWith(cmd.OutOrStdout(), a.Refused, strings.Clone)
 			printReach(cmd.OutOrStdout(), &a)
 		}
 		if err == nil && len(a.Reaches)+len(a.Pairs) == 0 {

@@ -25,12 +25,12 @@ const maxRules = 1 << 20
 
 // assertReach holds the virtual network to the rules in a file, and prints what became of each. The
 // error of a breach is exit code 1.
-func assertReach(cmd *cobra.Command, login *cloud.Config, file, format, at string) error {
+func assertReach(cmd *cobra.Command, login *cloud.Config, file, format, at string, with *changeFile) error {
 	text, err := readRules(file)
 	if err != nil {
 		return err
 	}
-	req := operator.AssertRequest{At: at}
+	req := operator.AssertRequest{At: at, With: with.steps}
 	converted, err := offline.DocumentJSON(text)
 	if err == nil {
 		err = strictjson.Unmarshal(converted, &req.Rules)
@@ -40,11 +40,12 @@ func assertReach(cmd *cobra.Command, login *cloud.Config, file, format, at strin
 	}
 	var a operator.AssertAnswer
 	if err := callOperator(cmd, login, http.MethodPost, "/v1/reach/assert", &req, &a); err != nil {
-		return inFile(file, text, err)
+		return with.named(inFile(file, text, err))
 	}
 	if format == "json" {
 		err = command.PrintJSON(cmd.OutOrStdout(), a)
 	} else {
+		with.printWith(cmd.OutOrStdout(), a.Refused, strings.Clone)
 		printAssertions(cmd.OutOrStdout(), file, text, &a)
 	}
 	for _, r := range a.Results {

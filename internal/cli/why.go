@@ -23,6 +23,7 @@ func whyCommand() *cobra.Command {
 	var from, to string
 	var steps bool
 	var at string
+	var with changeFile
 	cmd := &cobra.Command{
 		Use:   "why --from PORT|ADDRESS[:PORT] --to PORT|ADDRESS[:PORT]",
 		Short: "Ask whether a new connection would pass the virtual network, and why",
@@ -46,6 +47,7 @@ were tried in memory, and are not carried out. Exits 1 if the connection would n
 	f.BoolVar(&req.Live, "live", false, "wait for the next real first packet like this, 20 seconds at most, and explain it")
 	f.BoolVar(&req.Dropped, "dropped", false, "likewise for the next one that is dropped")
 	f.StringVar(&at, "at", "", "answer for a past `time`, such as 2h, 3d or 2026-11-28T06:00:00Z, or a revision as heddle history prints it")
+	withFlag(f, &with)
 	f.BoolVar(&steps, "steps", false, "print each step of both ways")
 	for _, name := range []string{"from", "to", "proto", "reply", "live", "dropped", "at", "steps"} {
 		perCall(f, name)
@@ -65,13 +67,19 @@ were tried in memory, and are not carried out. Exits 1 if the connection would n
 		if req.At, err = momentOf("--at", at); err != nil {
 			return err
 		}
+		if err := with.read(cmd); err != nil {
+			return err
+		}
+		req.With = with.steps
 		var a operator.WhyAnswer
 		if err := callOperator(cmd, login, http.MethodPost, "/v1/why", &req, &a); err != nil {
-			return err
+			return with.named(err)
 		}
 		if *format == "json" {
 			err = command.PrintJSON(cmd.OutOrStdout(), a)
 		} else {
+			names := &flow.TraceAnswer{Names: a.Names}
+			with.printWith(cmd.OutOrStdout(), a.Refused, func(text string) string { return withNames(names, text) })
 			printWhy(cmd.OutOrStdout(), &a, steps)
 		}
 		if err == nil && a.Verdict != operator.Allowed {

@@ -32,11 +32,13 @@ func fieldChanges(before, after []byte) []operator.ChangedField {
 	return changes
 }
 
+// members returns the members of an object that are not null.
 func members(raw []byte) map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil {
 		return nil // the value of another program, in a form of its own
 	}
+	maps.DeleteFunc(all, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
 	return all
 }
 

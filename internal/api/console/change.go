@@ -16,11 +16,9 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// mostSteps bounds the steps of a change.
-const mostSteps = 1000
-
 // draft is a change that is made in memory alone, by Neutron's own API.
 type draft struct {
+	base    int64 // revision that it is a change of
 	fork    *records.Fork
 	neutron http.Handler
 	ids     map[string]string // of the objects that steps have made, by the ids that steps have for them
@@ -32,14 +30,11 @@ func (c *console) newDraft(ctx context.Context, at moment, steps []operator.Chan
 	if c.Neutron == nil {
 		return nil, api.Errorf(http.StatusNotFound, "This server has no networks to change.")
 	}
-	if len(steps) > mostSteps {
-		return nil, api.Errorf(http.StatusBadRequest, "change: %d steps, at most %d are tried at once", len(steps), mostSteps)
-	}
 	under := c.DB.Store()
 	if at.time != nil {
 		under = nil // it has the present
 	}
-	d := &draft{fork: records.NewFork(at.snap, under, schema.All()...), ids: map[string]string{}, refused: []operator.RefusedStep{}}
+	d := &draft{base: at.snap.Revision(), fork: records.NewFork(at.snap, under, schema.All()...), ids: map[string]string{}, refused: []operator.RefusedStep{}}
 	var err error
 	if d.neutron, err = c.Neutron(d.fork.DB(), asCaller{api.Who(ctx)}); err != nil {
 		return nil, err
@@ -61,7 +56,7 @@ func (c asCaller) Validate(context.Context, string) (*api.Identity, error) { ret
 // step makes the requests of one step. A refusal is noted; an error is one of the change as such.
 func (d *draft) step(ctx context.Context, i int, s *operator.ChangeStep) error {
 	fault := func(field, format string, args ...any) error {
-		return api.Errorf(http.StatusBadRequest, "change[%d].%s: %s", i, field, fmt.Sprintf(format, args...))
+		return api.Errorf(http.StatusBadRequest, "step %d: %s: %s", i+1, field, fmt.Sprintf(format, args...))
 	}
 	data := map[string]any{}
 	if len(s.Data) > 0 {
@@ -220,19 +215,22 @@ func (w *recorder) Header() http.Header               { return w.header }
 func (w *recorder) WriteHeader(status int)            { w.status = status }
 func (w *recorder) Write(b []byte) (n int, err error) { return w.body.Write(b) }
 
-// parents has, of the resources that the API has below another object, the attribute of a step that
-// names that, and where the API has it.
-var parents = map[neutron.Resource]struct{ attribute, path string }{
-	neutron.PortForwardings:           {"floatingip_id", "/floatingips/"},
-	neutron.FirewallLogs:              {"logging_resource_id", "/logging/logging_resources/"},
-	neutron.RemoteMACEntries:          {"device_id", "/gw/gateway_devices/"},
-	neutron.LocalIPAssociations:       {"local_ip_id", "/local_ips/"},
-	neutron.LBMembers:                 {"pool_id", "/lbaas/pools/"},
-	neutron.QoSBandwidthLimitRules:    {"qos_policy_id", "/qos/policies/"},
-	neutron.QoSDSCPMarkingRules:       {"qos_policy_id", "/qos/policies/"},
-	neutron.QoSMinimumBandwidthRules:  {"qos_policy_id", "/qos/policies/"},
-	neutron.QoSMinimumPacketRateRules: {"qos_policy_id", "/qos/policies/"},
-	neutron.QoSPacketRateLimitRules:   {"qos_policy_id", "/qos/policies/"},
+// parents has, of the resources that the API has below another object, that one's resource and the
+// attribute of a step that names it.
+var parents = map[neutron.Resource]struct {
+	attribute string
+	of        neutron.Resource
+}{
+	neutron.PortForwardings:           {"floatingip_id", neutron.FloatingIPs},
+	neutron.FirewallLogs:              {"logging_resource_id", neutron.LoggingResources},
+	neutron.RemoteMACEntries:          {"device_id", neutron.GatewayDevices},
+	neutron.LocalIPAssociations:       {"local_ip_id", neutron.LocalIPs},
+	neutron.LBMembers:                 {"pool_id", neutron.LBPools},
+	neutron.QoSBandwidthLimitRules:    {"qos_policy_id", neutron.QoSPolicies},
+	neutron.QoSDSCPMarkingRules:       {"qos_policy_id", neutron.QoSPolicies},
+	neutron.QoSMinimumBandwidthRules:  {"qos_policy_id", neutron.QoSPolicies},
+	neutron.QoSMinimumPacketRateRules: {"qos_policy_id", neutron.QoSPolicies},
+	neutron.QoSPacketRateLimitRules:   {"qos_policy_id", neutron.QoSPolicies},
 }
 
 // resourceNamed returns the resource of a step's type. Of two with one name it is that of the newer
@@ -264,7 +262,7 @@ func requestOf(s *operator.ChangeStep, data map[string]any) (q neutronCall, ok b
 	}
 	path := r.Path()
 	if p, below := parents[r]; below {
-		path = p.path + idIn(data, p.attribute) + path
+		path = p.of.Path() + "/" + idIn(data, p.attribute) + "/" + r.Collection()
 		delete(data, p.attribute)
 	}
 	switch s.Op {

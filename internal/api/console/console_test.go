@@ -60,6 +60,7 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 	mux := http.NewServeMux()
 	Register(mux, Options{
 		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait, Events: events,
+		Neutron: neutronOver,
 		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
 	srv := httptest.NewServer(api.RequireToken(tokens(), "", described(t, api.Routes(mux, api.NoRoute))))
@@ -314,5 +315,6 @@ func TestSilentAgent(t *testing.T) {
 func tokens() callertest.Tokens {
 	all := callertest.WithRoles("admin", "member", "stranger")
 	all["tenant"] = &api.Identity{UserID: "u-tenant", ProjectID: "tenant", Roles: []string{"reader"}}
+	all["operator"] = &api.Identity{UserID: "u-operator", ProjectID: "ops", Roles: []string{"admin", "member"}}
 	return all
 }

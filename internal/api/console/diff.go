@@ -38,21 +38,17 @@ func (c *console) diffChange(ctx context.Context, req *operator.DiffRequest) (*o
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.newDraft(ctx, at, req.Change)
+	after, err := c.with(ctx, at, req.Change)
 	if err != nil {
 		return nil, err
 	}
-	changes, err := d.fork.Changes()
+	changes, err := after.draft.fork.Changes()
 	if err != nil {
 		return nil, err
 	}
-	world := c.drafts
-	if at.time != nil {
-		world = at.world
-	}
-	a := world.Diff(at.snap, d.fork.Snap(), api.ClientAddr(ctx))
-	a.Revision, a.Time, a.Refused = at.snap.Revision(), at.time, d.refused
-	completeDiff(a, at.snap, d.fork.Snap(), changes)
+	a := after.world.Diff(at.snap, after.snap, api.ClientAddr(ctx))
+	a.Revision, a.Time, a.Refused = after.revision(), at.time, after.refused()
+	completeDiff(a, at.snap, after.snap, changes)
 	return a, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
 	"heddle/internal/explain"
 	"heddle/internal/history"
 	"heddle/internal/store/journal"
@@ -20,6 +21,39 @@ type moment struct {
 	snap  *records.Snap
 	world *explain.World
 	time  *time.Time // of the commit that made it so; nil: it is the present
+	draft *draft     // the change that it would be after; nil: it is as it was
+}
+
+// with returns a moment as it would be after a change. Without steps it is as it was.
+func (c *console) with(ctx context.Context, at moment, steps []operator.ChangeStep) (moment, error) {
+	if len(steps) == 0 {
+		return at, nil
+	}
+	d, err := c.newDraft(ctx, at, steps)
+	if err != nil {
+		return moment{}, err
+	}
+	world := c.drafts
+	if at.time != nil {
+		world = at.world
+	}
+	return moment{snap: d.fork.Snap(), world: world, time: at.time, draft: d}, nil
+}
+
+// refused returns the steps of a change that the server would refuse.
+func (m *moment) refused() []operator.RefusedStep {
+	if m.draft == nil {
+		return nil
+	}
+	return m.draft.refused
+}
+
+// revision returns the revision that the moment is of, or would be a change of.
+func (m *moment) revision() int64 {
+	if m.draft == nil {
+		return m.snap.Revision()
+	}
+	return m.draft.base
 }
 
 // mostMoments is the number of past moments that are kept for the next question about one of them,
@@ -118,5 +152,5 @@ func (c *console) recorded(ctx context.Context, at when) (moment, error) {
 	} else {
 		snap, committed, err = history.At(ctx, c.Journal, at.time)
 	}
-	return moment{snap, explain.NewWorld(), &committed}, err
+	return moment{snap: snap, world: explain.NewWorld(), time: &committed}, err
 }

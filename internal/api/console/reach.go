@@ -22,11 +22,14 @@ func (c *console) reach(r *http.Request, req *operator.ReachRequest) (*operator.
 	if err != nil {
 		return nil, err
 	}
+	if at, err = c.with(r.Context(), at, req.With); err != nil {
+		return nil, err
+	}
 	a, err := at.world.Reach(at.snap, req)
 	if err != nil {
 		return nil, faultError(err)
 	}
-	a.Time, a.Names = at.time, reachNames(at.snap, a)
+	a.Revision, a.Time, a.Refused, a.Names = at.revision(), at.time, at.refused(), reachNames(at.snap, a)
 	return a, nil
 }
 
@@ -64,11 +67,14 @@ func (c *console) assert(r *http.Request, req *operator.AssertRequest) (*operato
 	if err != nil {
 		return nil, err
 	}
+	if at, err = c.with(r.Context(), at, req.With); err != nil {
+		return nil, err
+	}
 	a, err := at.world.Assert(at.snap, req)
 	if err != nil {
 		return nil, faultError(err)
 	}
-	a.Time = at.time
+	a.Revision, a.Time, a.Refused = at.revision(), at.time, at.refused()
 	for i := range a.Results {
 		for _, b := range a.Results[i].Examples {
 			if b.Why != nil {

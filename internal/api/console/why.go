@@ -81,9 +81,15 @@ func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyA
 	if err != nil {
 		return nil, err
 	}
+	if len(req.With) > 0 && (req.Live || req.Dropped || req.Reply) {
+		return nil, api.Errorf(http.StatusBadRequest, "with: no host has the change: ask without live, dropped and reply")
+	}
+	if at, err = c.with(ctx, at, req.With); err != nil {
+		return nil, err
+	}
 	snap := at.snap
 	a, err := at.world.Why(ctx, snap, caller, req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
-		if at.time != nil {
+		if at.time != nil || at.draft != nil {
 			return nil, nil // agents know the present
 		}
 		if p.Live != nil {
@@ -94,9 +100,9 @@ func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyA
 	if err != nil {
 		return nil, faultError(err)
 	}
-	a.Time = at.time
+	a.Time, a.Refused = at.time, at.refused()
 	if caller.Admin() {
-		a.Names = whyNames(snap, a)
+		a.Revision, a.Names = at.revision(), whyNames(snap, a)
 	}
 	return a, nil
 }

@@ -13,6 +13,8 @@ type AssertRequest struct {
 	Rules []Assertion `json:"rules"`
 	// At asks about the past: a time in RFC 3339, or a revision as heddle history prints it.
 	At string `json:"at,omitempty"`
+	// With asks about what it would be after a change, of which nothing is done.
+	With []ChangeStep `json:"with,omitempty"`
 }
 
 // Assertion is one rule: no machine of one selection ever reaches one of another but by some
@@ -66,7 +68,9 @@ type AssertService struct {
 type AssertAnswer struct {
 	Revision int64 `json:"revision"`
 	// Time is that of the commit of the revision, of a question about the past.
-	Time    *time.Time     `json:"time,omitempty"`
+	Time *time.Time `json:"time,omitempty"`
+	// Refused has the steps of the change that the server would refuse; the others count.
+	Refused []RefusedStep  `json:"refused,omitempty"`
 	Results []AssertResult `json:"results"`
 }
 

@@ -17,18 +17,22 @@ type ReachRequest struct {
 	Port     uint16 `json:"port,omitempty"`     // the only destination port to ask about
 	// At asks about the past: a time in RFC 3339, or a revision as heddle history prints it.
 	At string `json:"at,omitempty"`
+	// With asks about what it would be after a change, of which nothing is done.
+	With []ChangeStep `json:"with,omitempty"`
 }
 
 // ReachAnswer is the answer.
 type ReachAnswer struct {
 	Revision int64 `json:"revision"` // of the store, that the answer is of
 	// Time is that of the commit of the revision, of a question about the past.
-	Time    *time.Time `json:"time,omitempty"`
-	From    *WhyEnd    `json:"from,omitempty"`
-	To      *WhyEnd    `json:"to,omitempty"`
-	Service string     `json:"service,omitempty"` // the only one, in words; "" = all
-	Reaches []Reach    `json:"reaches"`           // by services, those of most ends first
-	Silent  int        `json:"silent"`            // ports that reach, or are reached by, nothing
+	Time *time.Time `json:"time,omitempty"`
+	// Refused has the steps of the change that the server would refuse; the others count.
+	Refused []RefusedStep `json:"refused,omitempty"`
+	From    *WhyEnd       `json:"from,omitempty"`
+	To      *WhyEnd       `json:"to,omitempty"`
+	Service string        `json:"service,omitempty"` // the only one, in words; "" = all
+	Reaches []Reach       `json:"reaches"`           // by services, those of most ends first
+	Silent  int           `json:"silent"`            // ports that reach, or are reached by, nothing
 	// Pairs has the pairs of sets that By asked for in which some machine reaches another. Of very
 	// many the first are there, and PairsOmitted counts the others.
 	Pairs        []ReachPairs `json:"pairs,omitempty"`

@@ -24,6 +24,8 @@ type WhyRequest struct {
 	Dropped bool `json:"dropped,omitempty"`
 	// At asks about the past: a time in RFC 3339, or a revision as heddle history prints it.
 	At string `json:"at,omitempty"`
+	// With asks about what it would be after a change, of which nothing is done.
+	With []ChangeStep `json:"with,omitempty"`
 }
 
 // Verdict is the answer to a question in a word.
@@ -41,13 +43,15 @@ type WhyAnswer struct {
 	Verdict  Verdict `json:"verdict"`
 	Revision int64   `json:"revision"` // of the store, that the answer is of
 	// Time is that of the commit of the revision, of a question about the past.
-	Time     *time.Time `json:"time,omitempty"`
-	From     WhyEnd     `json:"from"`
-	To       WhyEnd     `json:"to"`
-	Service  string     `json:"service"` // in words, such as "tcp 443"
-	There    WhyLeg     `json:"there"`
-	Back     *WhyLeg    `json:"back,omitempty"` // null: nothing is known to arrive that could be answered
-	Remedies []Remedy   `json:"remedies"`       // after all of which it would pass
+	Time *time.Time `json:"time,omitempty"`
+	// Refused has the steps of the change that the server would refuse; the others count.
+	Refused  []RefusedStep `json:"refused,omitempty"`
+	From     WhyEnd        `json:"from"`
+	To       WhyEnd        `json:"to"`
+	Service  string        `json:"service"` // in words, such as "tcp 443"
+	There    WhyLeg        `json:"there"`
+	Back     *WhyLeg       `json:"back,omitempty"` // null: nothing is known to arrive that could be answered
+	Remedies []Remedy      `json:"remedies"`       // after all of which it would pass
 	// Names has what the ids in the answer stand for.
 	Names map[string]flow.TraceName `json:"names,omitempty"`
 }

@@ -8,6 +8,7 @@ export interface AddressRange {
 
 /** AssertAnswer is a list of the results of rules, in their order. */
 export interface AssertAnswer {
+  refused?: RefusedStep[];
   results: AssertResult[];
   revision: number;
   time?: string;
@@ -23,6 +24,7 @@ export interface AssertEnds {
 export interface AssertRequest {
   at?: string;
   rules?: Assertion[];
+  with?: ChangeStep[];
 }
 
 /** AssertResult is the result of one rule. */
@@ -615,6 +617,7 @@ export interface ReachAnswer {
   pairs?: ReachPairs[];
   pairsOmitted?: number;
   reaches: Reach[];
+  refused?: RefusedStep[];
   revision: number;
   service?: string;
   silent: number;
@@ -668,6 +671,7 @@ export interface ReachRequest {
   protocol?: string;
   to?: string;
   version?: number;
+  with?: ChangeStep[];
 }
 
 /** Reader is a program that works with the store. */
@@ -1021,6 +1025,7 @@ export interface WhyAnswer {
   back?: WhyLeg;
   from: WhyEnd;
   names?: Record<string, TraceName>;
+  refused?: RefusedStep[];
   remedies: Remedy[];
   revision: number;
   service: string;
@@ -1059,6 +1064,7 @@ export interface WhyRequest {
   reply?: boolean;
   sourcePort?: number;
   to?: string;
+  with?: ChangeStep[];
 }
 
 /** WorkloadAnswer is the answer of a temporary workload, or the reason why there is none. */
