@@ -154,7 +154,7 @@ func (c *changeFile) named(err error) error {
 	return &command.Exit{Code: 2, Text: c.place(step) + ": " + err.Error()}
 }
 
-// printWith says that an answer is for what would be after the change.
+// printWith prints that an answer is for what would be after the change.
 func (c *changeFile) printWith(w io.Writer, refused []operator.RefusedStep, named func(string) string) {
 	if c.file != "" {
 		terminal.Fprintln(w, "after the change in "+c.file+", which is not made:")
