@@ -24,7 +24,7 @@ import (
 
 // browser is a Chromium in a network namespace, with one page.
 type browser struct {
-	t   *testing.T
+	t   testing.TB
 	ctx context.Context
 	url string // of the console
 	axe string // the program of axe-core
@@ -38,7 +38,7 @@ addEventListener("error", e => violations.push("error: " + e.message));
 addEventListener("unhandledrejection", e => violations.push("rejection: " + e.reason));`
 
 // newBrowser starts a Chromium that the test ends.
-func newBrowser(t *testing.T, ns *netlab.Namespace, url string) *browser {
+func newBrowser(t testing.TB, ns *netlab.Namespace, url string) *browser {
 	t.Helper()
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
@@ -70,7 +70,7 @@ func newBrowser(t *testing.T, ns *netlab.Namespace, url string) *browser {
 }
 
 // readAxe returns axe-core, which npm has put where the console's compilers are.
-func readAxe(t *testing.T) string {
+func readAxe(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join("..", "..", "internal", "api", "console", "web")
 	sum := sha256.New()

@@ -64,7 +64,7 @@ func TestConsole(t *testing.T) {
 
 	b.reach()
 	b.changes(s)
-	b.objects(s, webPort.ID)
+	b.objects(t, s, webPort.ID)
 
 	b.do(chromedp.Click(chromedp.CSS("header button")))
 	b.wait("Log in to Heddle")
@@ -137,8 +137,7 @@ func (b *browser) changes(s *plugSite) {
 }
 
 // objects goes through the topology and the pages of objects.
-func (b *browser) objects(s *plugSite, webPort string) {
-	t := b.t
+func (b *browser) objects(t *testing.T, s *plugSite, webPort string) {
 	router := s.api.mustCreate(t, "router", map[string]any{"name": "r1"})
 	var subnets struct{ Subnets []object }
 	if err := s.api.call(t.Context(), http.MethodGet, "/v2.0/subnets?cidr=10.0.0.0/24", nil, &subnets); err != nil || len(subnets.Subnets) != 1 {
