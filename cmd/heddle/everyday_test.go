@@ -53,7 +53,8 @@ func (s shell) complete(t *testing.T, words ...string) string {
 // gaveUp is the beginning of the answer of a completion that found nothing within its second.
 const gaveUp = ":1\n"
 
-// completeWith completes the last word of a command, again where a busy machine was too slow for it.
+// completeWith completes the last word of a command, again where a busy machine was too slow for
+// it.
 func completeWith(t *testing.T, ns *netlab.Namespace, env []string, words ...string) (text string) {
 	t.Helper()
 	for range 30 {
