@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,14 +20,14 @@ import (
 const mostExamples = 5
 
 // Assert holds the virtual network to rules about who reaches whom. An error is a [Fault].
-func (w *World) Assert(snap *records.Snap, q *operator.AssertRequest) (*operator.AssertAnswer, error) {
+func (w *World) Assert(ctx context.Context, snap *records.Snap, q *operator.AssertRequest) (*operator.AssertAnswer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.apply(snap)
 	a := &operator.AssertAnswer{Revision: snap.Revision(), Results: []operator.AssertResult{}}
 	var rules []*assertion
 	for i := range q.Rules {
-		x, err := w.newAssertion(snap, fmt.Sprintf("rules[%d]", i), &q.Rules[i])
+		x, err := w.newAssertion(ctx, snap, fmt.Sprintf("rules[%d]", i), &q.Rules[i])
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +36,7 @@ func (w *World) Assert(snap *records.Snap, q *operator.AssertRequest) (*operator
 	for _, x := range rules {
 		a.Results = append(a.Results, *x.check())
 	}
-	return a, nil
+	return a, late(ctx)
 }
 
 // assertion is one rule with what it is about.
@@ -53,9 +54,9 @@ type selected struct {
 	ports   []*neutron.Port
 }
 
-func (w *World) newAssertion(snap *records.Snap, field string, a *operator.Assertion) (*assertion, error) {
+func (w *World) newAssertion(ctx context.Context, snap *records.Snap, field string, a *operator.Assertion) (*assertion, error) {
 	x := &assertion{survey: &survey{world: w, snap: snap, roster: w.rosterOf(snap)}, never: a.Never != nil, result: operator.AssertResult{Examples: []operator.Breach{}}}
-	x.asker = reach.NewAsker(w.world, x.roster.end)
+	x.asker = reach.NewAsker(ctx, w.world, x.roster.end)
 	ends, way, list := a.Always, ".always", ".by"
 	if x.never {
 		ends, way, list = a.Never, ".never", ".but"

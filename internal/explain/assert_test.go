@@ -20,7 +20,7 @@ func TestAssert(t *testing.T) {
 	update(c, c.Ports(), neutron.Ports, web.ID, fmt.Sprintf(`{"security_groups":[%q]}`, g))
 	one := func(a operator.Assertion) operator.AssertResult {
 		t.Helper()
-		answer, err := c.world.Assert(c.view(), &operator.AssertRequest{Rules: []operator.Assertion{a}})
+		answer, err := c.world.Assert(c.t.Context(), c.view(), &operator.AssertRequest{Rules: []operator.Assertion{a}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestAssert(t *testing.T) {
 		{operator.Assertion{Never: ends(front, back), But: []operator.AssertService{{Protocol: "icmp", Port: 8}}}, "rules[0].but[0].port: icmp has no ports"},
 		{operator.Assertion{Never: ends(front, back), But: []operator.AssertService{{Protocol: "tcp", Port: 8, LastPort: 7}}}, "rules[0].but[0].to_port"},
 	} {
-		_, err := c.world.Assert(c.view(), &operator.AssertRequest{Rules: []operator.Assertion{bad.a}})
+		_, err := c.world.Assert(c.t.Context(), c.view(), &operator.AssertRequest{Rules: []operator.Assertion{bad.a}})
 		if err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%+v: %v, want %q", bad.a, err, bad.want)
 		}

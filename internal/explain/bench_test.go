@@ -59,7 +59,7 @@ func BenchmarkReach(b *testing.B) {
 	c, _, groups := bigCloud(b, true)
 	ask := func(b *testing.B, q operator.ReachRequest) *operator.ReachAnswer {
 		b.Helper()
-		a, err := c.world.Reach(c.view(), &q)
+		a, err := c.world.Reach(c.t.Context(), c.view(), &q)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"runtime"
@@ -313,7 +314,7 @@ func (c *comparison) ask(i int) {
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
-			asker := reach.NewAsker(c.world.world, s.roster.end)
+			asker := reach.NewAsker(context.Background(), c.world.world, s.roster.end)
 			for question := range next {
 				question(asker)
 			}

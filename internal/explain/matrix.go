@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 
@@ -30,7 +31,7 @@ func orNone(sets []string) []string {
 }
 
 // matrix answers for one service between all pairs of machines.
-func (w *World) matrix(snap *records.Snap, q *operator.ReachRequest) (*operator.ReachAnswer, error) {
+func (w *World) matrix(ctx context.Context, snap *records.Snap, q *operator.ReachRequest) (*operator.ReachAnswer, error) {
 	sets, ok := setsOf[q.By]
 	switch {
 	case !ok:
@@ -53,10 +54,10 @@ func (w *World) matrix(snap *records.Snap, q *operator.ReachRequest) (*operator.
 	for id, p := range r.machines {
 		c.sets[id] = sets(p)
 	}
-	c.add(reach.NewMatrix(w.world, r.partition, reach.Service{Protocol: s.proto, Port: s.port}, is4, r.end))
+	c.add(reach.NewMatrix(ctx, w.world, r.partition, reach.Service{Protocol: s.proto, Port: s.port}, is4, r.end))
 	a := &operator.ReachAnswer{Revision: snap.Revision(), Service: s.String(), Reaches: []operator.Reach{}}
 	a.Pairs, a.PairsOmitted = c.pairs()
-	return a, nil
+	return a, late(ctx)
 }
 
 // counts has the pairs of machines by the sets that they are in.

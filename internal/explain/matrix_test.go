@@ -42,7 +42,7 @@ func TestMatrix(t *testing.T) {
 		}
 		for _, s := range []reach.Service{{Protocol: packet.ProtoTCP, Port: 80}, {Protocol: packet.ProtoUDP, Port: 1500}, {Protocol: packet.ProtoICMP}} {
 			fates := p.allFates(ends, s)
-			m := reach.NewMatrix(c.world.world, partition, s, true, p.end)
+			m := reach.NewMatrix(t.Context(), c.world.world, partition, s, true, p.end)
 			p.compare(m, fates)
 			if m.Asked >= len(m.Classes)*len(m.Classes)*3/4 {
 				t.Errorf("asked about %d pairs of %d classes: no answer stands for another", m.Asked, len(m.Classes))

@@ -34,6 +34,7 @@ const (
 	Missing                        // what it names does not exist
 	Ambiguous                      // it names several
 	Unfit                          // no answer is possible for what it names
+	Late                           // it takes longer than it may
 )
 
 func fault(field string, kind FaultKind, format string, args ...any) error {

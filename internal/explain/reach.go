@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -17,19 +18,27 @@ import (
 )
 
 // Reach answers who can reach a machine, or what a machine can reach. An error is a [Fault].
-func (w *World) Reach(snap *records.Snap, q *operator.ReachRequest) (*operator.ReachAnswer, error) {
+func (w *World) Reach(ctx context.Context, snap *records.Snap, q *operator.ReachRequest) (*operator.ReachAnswer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.apply(snap)
 	if q.By != "" {
-		return w.matrix(snap, q)
+		return w.matrix(ctx, snap, q)
 	}
-	x, err := w.newSurvey(snap, q)
+	x, err := w.newSurvey(ctx, snap, q)
 	if err != nil {
 		return nil, err
 	}
 	x.run()
-	return x.answer(), nil
+	return x.answer(), late(ctx)
+}
+
+// late returns the fault of a question of which the time has run out, whose answer is not whole.
+func late(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fault("to", Late, "the answer takes too long: ask for one service by protocol and port, or for fewer machines, or again when the server has less to do")
 }
 
 // operators may ask about all ports.
@@ -50,9 +59,9 @@ type survey struct {
 	heard  func(a *reach.OutsideAnswer, own netip.Addr) // of answers about outside; nil: rows have them
 }
 
-func (w *World) newSurvey(snap *records.Snap, q *operator.ReachRequest) (*survey, error) {
+func (w *World) newSurvey(ctx context.Context, snap *records.Snap, q *operator.ReachRequest) (*survey, error) {
 	x := &survey{world: w, snap: snap, roster: w.rosterOf(snap), rows: map[string]*operator.Reach{}}
-	x.asker = reach.NewAsker(w.world, x.roster.end)
+	x.asker = reach.NewAsker(ctx, w.world, x.roster.end)
 	x.sharing = reach.NewSharing(x.asker, x.roster.partition)
 	if q.From == "" && q.To == "" {
 		return nil, fault("to", Invalid, "want the end that is asked about: from, to or both")

@@ -136,7 +136,7 @@ type probe struct {
 func (c *cloud) newProbe() *probe {
 	p := &probe{cloud: c, snap: c.view(), ends: map[string]*reach.End{}}
 	c.world.apply(p.snap)
-	p.asker = reach.NewAsker(c.world.world, p.end)
+	p.asker = reach.NewAsker(c.t.Context(), c.world.world, p.end)
 	return p
 }
 

@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +16,7 @@ import (
 // reached asks, and puts the answer into a line a row.
 func (c *cloud) reached(q *operator.ReachRequest) string {
 	c.t.Helper()
-	a, err := c.world.Reach(c.view(), q)
+	a, err := c.world.Reach(c.t.Context(), c.view(), q)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func TestReach(t *testing.T) {
 		{operator.ReachRequest{From: "nothing"}, `from: no port has the id or name "nothing"`},
 		{operator.ReachRequest{From: "web", Protocol: "tcp"}, "port: tcp needs a port"},
 	} {
-		if _, err := c.world.Reach(c.view(), &bad.q); err == nil || !strings.Contains(err.Error(), bad.want) {
+		if _, err := c.world.Reach(c.t.Context(), c.view(), &bad.q); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%+v: %v, want %q", bad.q, err, bad.want)
 		}
 	}
@@ -134,7 +136,7 @@ func TestReachPairs(t *testing.T) {
 	}
 	lonely := slices.Collect(schema.SecurityGroups.By(c.view(), "name", "lonely"))[0].ID
 	pairs := func(q operator.ReachRequest) map[[2]string]operator.ReachPairs {
-		a, err := c.world.Reach(c.view(), &q)
+		a, err := c.world.Reach(c.t.Context(), c.view(), &q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,8 +158,29 @@ func TestReachPairs(t *testing.T) {
 		t.Errorf("back to front: %+v", p)
 	}
 	for _, bad := range []operator.ReachRequest{{By: "x", Port: 1}, {By: "group"}, {By: "group", Port: 1, To: "web"}, {By: "group", Port: 1, Version: 5}} {
-		if _, err := c.world.Reach(c.view(), &bad); err == nil {
+		if _, err := c.world.Reach(c.t.Context(), c.view(), &bad); err == nil {
 			t.Errorf("%+v is answered", bad)
 		}
+	}
+}
+
+// TestReachEndsInTime: a question of which the time has run out has no answer, rather than one that
+// lacks something.
+func TestReachEndsInTime(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	_, db := c.twoTiers()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, q := range []operator.ReachRequest{{To: db.ID}, {From: db.ID, Port: 22}, {By: "network", Port: 22}} {
+		_, err := c.world.Reach(ctx, c.view(), &q)
+		var fault *Fault
+		if !errors.As(err, &fault) || fault.Kind != Late {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	always := operator.Assertion{Always: &operator.AssertEnds{From: operator.Selection{Outside: true}, To: operator.Selection{Port: db.ID}}, By: []operator.AssertService{{Protocol: "tcp"}}}
+	if _, err := c.world.Assert(ctx, c.view(), &operator.AssertRequest{Rules: []operator.Assertion{always}}); err == nil {
+		t.Error("rules are held to in no time")
 	}
 }

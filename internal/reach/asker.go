@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 
@@ -11,8 +12,9 @@ import (
 // Asker asks a world. It belongs to one goroutine, and to the world as it is: after a change a new
 // one is needed.
 type Asker struct {
-	world *simulate.World
-	ends  func(portID string) *End // nil for a port that is no machine's
+	expired func() bool
+	world   *simulate.World
+	ends    func(portID string) *End // nil for a port that is no machine's
 
 	sim         *simulate.Simulator
 	state       *simulate.Memory
@@ -27,9 +29,9 @@ type Asker struct {
 }
 
 // NewAsker makes an Asker. It finds the ends of connections, such as the members of load balancers,
-// by ends.
-func NewAsker(w *simulate.World, ends func(portID string) *End) *Asker {
-	return &Asker{world: w, ends: ends, sim: simulate.NewSimulator(w), state: simulate.NewMemory(), bounds: map[string][]netip.Prefix{}}
+// by ends. Once ctx has ended answers are empty, so that a question made of many soon ends, too.
+func NewAsker(ctx context.Context, w *simulate.World, ends func(portID string) *End) *Asker {
+	return &Asker{expired: func() bool { return ctx.Err() != nil }, world: w, ends: ends, sim: simulate.NewSimulator(w), state: simulate.NewMemory(), bounds: map[string][]netip.Prefix{}}
 }
 
 // Question is a question about two ends.
@@ -98,6 +100,9 @@ type collector struct {
 }
 
 func (c *collector) answer() Answer {
+	if c.asker.expired() {
+		return Answer{}
+	}
 	q := c.question
 	c.headers = headers{srcMAC: OutsideMAC, dstMAC: q.Door.MAC, src: q.Source, dst: q.Target, echoID: clientPorts.High}
 	c.narrow(q.From)

@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -39,7 +40,7 @@ type Service struct {
 
 // NewMatrix asks about all ordered pairs of ends of a partition. It uses all processors. The world
 // and the partition must not change meanwhile.
-func NewMatrix(w *simulate.World, p *Partition, s Service, is4 bool, byPort func(portID string) *End) *Matrix {
+func NewMatrix(ctx context.Context, w *simulate.World, p *Partition, s Service, is4 bool, byPort func(portID string) *End) *Matrix {
 	m := &Matrix{Classes: p.Classes(is4)}
 	m.reach = make([][]Fate, len(m.Classes))
 	senders := make([]simulate.Sender, len(m.Classes))
@@ -52,7 +53,7 @@ func NewMatrix(w *simulate.World, p *Partition, s Service, is4 bool, byPort func
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
-			x := NewSharing(NewAsker(w, byPort), p)
+			x := NewSharing(NewAsker(ctx, w, byPort), p)
 			for to := range receivers {
 				m.askAbout(to, x, senders, s, is4)
 			}

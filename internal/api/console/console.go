@@ -57,7 +57,7 @@ type Options struct {
 func Register(mux *http.ServeMux, o Options) {
 	o.TraceWait = cmp.Or(o.TraceWait, 3*time.Second)
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
-	c := &console{Options: o, world: explain.NewWorld(), drafts: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
+	c := &console{Options: o, world: explain.NewWorld(), surveys: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
 	api.Register(mux, c.calls())
 }
 
@@ -109,9 +109,9 @@ var long = []string{"/v1/why", "/v1/events"}
 
 type console struct {
 	Options
-	world  *explain.World
-	drafts *explain.World // of what changes would make
-	asked  inFlight
+	world   *explain.World
+	surveys *explain.World // for questions about many machines, and about changes
+	asked   inFlight
 	moments
 }
 

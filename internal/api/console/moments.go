@@ -33,11 +33,7 @@ func (c *console) with(ctx context.Context, at moment, steps []operator.ChangeSt
 	if err != nil {
 		return moment{}, err
 	}
-	world := c.drafts
-	if at.time != nil {
-		world = at.world
-	}
-	return moment{snap: d.fork.Snap(), world: world, time: at.time, draft: d}, nil
+	return moment{snap: d.fork.Snap(), world: c.surveyed(at), time: at.time, draft: d}, nil
 }
 
 // refused returns the steps of a change that the server would refuse.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -18,19 +19,30 @@ func (c *console) reach(r *http.Request, req *operator.ReachRequest) (*operator.
 		return nil, err
 	}
 	defer end()
-	at, err := c.moment(r.Context(), req.At)
+	ctx, cancel := context.WithTimeout(r.Context(), questionTime)
+	defer cancel()
+	at, err := c.moment(ctx, req.At)
 	if err != nil {
 		return nil, err
 	}
-	if at, err = c.with(r.Context(), at, req.With); err != nil {
+	if at, err = c.with(ctx, at, req.With); err != nil {
 		return nil, err
 	}
-	a, err := at.world.Reach(at.snap, req)
+	a, err := c.surveyed(at).Reach(ctx, at.snap, req)
 	if err != nil {
 		return nil, faultError(err)
 	}
 	a.Revision, a.Time, a.Refused, a.Names = at.revision(), at.time, at.refused(), reachNames(at.snap, a)
 	return a, nil
+}
+
+// surveyed returns the world for questions about many machines, which may take long: those about
+// single connections do not wait for them.
+func (c *console) surveyed(at moment) *explain.World {
+	if at.time != nil {
+		return at.world
+	}
+	return c.surveys
 }
 
 // faultError answers a fault of a question with its status.
@@ -63,14 +75,16 @@ func (c *console) assert(r *http.Request, req *operator.AssertRequest) (*operato
 		return nil, err
 	}
 	defer end()
-	at, err := c.moment(r.Context(), req.At)
+	ctx, cancel := context.WithTimeout(r.Context(), questionTime)
+	defer cancel()
+	at, err := c.moment(ctx, req.At)
 	if err != nil {
 		return nil, err
 	}
-	if at, err = c.with(r.Context(), at, req.With); err != nil {
+	if at, err = c.with(ctx, at, req.With); err != nil {
 		return nil, err
 	}
-	a, err := at.world.Assert(at.snap, req)
+	a, err := c.surveyed(at).Assert(ctx, at.snap, req)
 	if err != nil {
 		return nil, faultError(err)
 	}

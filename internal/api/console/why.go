@@ -19,6 +19,7 @@ import (
 var faultStatus = map[explain.FaultKind]int{
 	explain.Invalid: http.StatusBadRequest, explain.Missing: http.StatusNotFound,
 	explain.Ambiguous: http.StatusConflict, explain.Unfit: http.StatusConflict,
+	explain.Late: http.StatusServiceUnavailable,
 }
 
 // questionTime bounds how long a question may take, and mostQuestions how many of them a user may
