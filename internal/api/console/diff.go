@@ -89,6 +89,9 @@ func completeDiff(a *operator.DiffAnswer, before, after *records.Snap, changes [
 	for _, w := range a.Warnings {
 		texts = append(texts, w.Text)
 	}
+	for _, r := range a.Refused {
+		texts = append(texts, r.Message)
+	}
 	for _, rows := range [][]operator.ReachChange{a.Gained, a.Lost} {
 		for i := range rows {
 			for _, p := range rows[i].From.Ports {
