@@ -55,6 +55,7 @@ type agentConfig struct {
 	metrics          string
 	maxFlows         int
 	records          overlay.LogOptions // of what security groups decide
+	flowLog          string             // directory of the flow log's files; "": none
 	containers       containersConfig
 	metadata         metadataConfig
 	policy           policyConfig
@@ -111,6 +112,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	f.StringVar(&c.records.Dir, "log-dir", filterlog.DefaultDir, "`directory` of the files that Neutron's logs of security groups ask for; opened again on SIGHUP")
 	f.IntVar(&c.records.Rate, "log-rate", filterlog.DefaultRate, "records per second of one of these logs; others are counted")
 	f.IntVar(&c.records.Burst, "log-burst", filterlog.DefaultBurst, "records of one of these logs at once")
+	f.StringVar(&c.flowLog, "flow-log", "", "`directory` into which the flow log is written as lines of JSON, up to 7 days or 1 GB; by default it is in memory alone")
 	c.containers.flags(f)
 	c.metadata.flags(f)
 	c.policy.flags(f)
@@ -555,7 +557,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
-		Companion: c.serviceContainers(t), Metadata: proxy, Support: supportBundles(c), Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd, Spans: t.spans,
+		Companion: c.serviceContainers(t), Metadata: proxy, PostFlows: flowPoster{c.joining.plain}.post, FlowLogDir: c.flowLog, Support: supportBundles(c), Watchdog: &t.watchdog, CertificateEnd: c.certificateEnd, Spans: t.spans,
 	})
 	t.overlay = a
 	t.following = append(t.following, onHangup(a.ReopenLogs))

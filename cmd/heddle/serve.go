@@ -461,6 +461,14 @@ func (s *server) addOperator() error {
 		status.Cluster = s.clusterMembers
 	}
 	s.replica.OnChange(status.Events.Add)
+	status.Flows = &console.FlowStreams{Reach: func() (urls []string, pin string) {
+		scheme := "http://"
+		if pin = srv.Fingerprint(); pin != "" {
+			scheme = "https://"
+		}
+		return c.reachableURLs(scheme, c.operator), pin
+	}}
+	status.Flows.Register(open)
 	console.Register(guarded, status)
 	o := hosts.Options{
 		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(), CertificateLife: c.certificateLife,

@@ -40,7 +40,7 @@ func ofSections(f *pflag.FlagSet, name string, sections ...string) {
 // Commands returns the commands of this package.
 func Commands() []*cobra.Command {
 	return append(resourceCommands(),
-		hostCommand(), plugCommand(), unplugCommand(), libvirtHookCommand(), metadataCommand(), bgpCommand(), translateCommand(), traceCommand(), whyCommand(), reachCommand(), diffCommand(), historyCommand(), dropsCommand(), backupCommand(), restoreCommand(), moveCommand(), clusterCommand(), caCommand(), storeCommand(), upgradeCommand(), calicoCommand(), statusCommand(), connectivityCommand(), reloadCommand(), logLevelCommand(),
+		hostCommand(), plugCommand(), unplugCommand(), libvirtHookCommand(), metadataCommand(), bgpCommand(), translateCommand(), traceCommand(), whyCommand(), reachCommand(), diffCommand(), historyCommand(), dropsCommand(), flowsCommand(), backupCommand(), restoreCommand(), moveCommand(), clusterCommand(), caCommand(), storeCommand(), upgradeCommand(), calicoCommand(), statusCommand(), connectivityCommand(), reloadCommand(), logLevelCommand(),
 	)
 }
 

@@ -167,40 +167,74 @@ func (s *Session) Identity() (*gophercloud.ServiceClient, error) {
 // Operator calls Heddle's own API. It sends body as JSON unless nil, and decodes the answer into
 // out unless nil.
 func (s *Session) Operator(ctx context.Context, method, path string, body, out any) error {
+	base, err := s.operatorURL()
+	if err != nil {
+		return err
+	}
+	answer, err := s.operator(ctx, s.provider.HTTPClient, method, base, path, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	raw, err := io.ReadAll(io.LimitReader(answer, maxOperatorAnswer))
+	if err != nil || out == nil {
+		return err
+	}
+	return json.Unmarshal(raw, out)
+}
+
+// OperatorStream calls Heddle's own API for an answer that lasts, until ctx ends or the caller
+// closes it.
+func (s *Session) OperatorStream(ctx context.Context, path string) (io.ReadCloser, error) {
+	base, err := s.operatorURL()
+	if err != nil {
+		return nil, err
+	}
+	client := s.provider.HTTPClient
+	client.Timeout = 0
+	return s.operator(ctx, client, http.MethodGet, base, path, nil)
+}
+
+// maxOperatorAnswer bounds an answer of Heddle's own API, bytes.
+const maxOperatorAnswer = 64 << 20
+
+func (s *Session) operatorURL() (string, error) {
 	base, err := s.provider.EndpointLocator(gophercloud.EndpointOpts{Type: operatorService, Availability: gophercloud.AvailabilityPublic, Region: s.region})
 	if err != nil {
-		return fmt.Errorf("the catalog lists no service of type %s: is this a Heddle server? %w", operatorService, err)
+		return "", fmt.Errorf("the catalog lists no service of type %s: is this a Heddle server? %w", operatorService, err)
 	}
+	return base, nil
+}
+
+// operator sends a request to Heddle's own API, and returns the body of an answer that is no error.
+func (s *Session) operator(ctx context.Context, client http.Client, method, base, path string, body any) (io.ReadCloser, error) {
 	var payload io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		payload = bytes.NewReader(raw)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, payload)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("X-Auth-Token", s.provider.Token())
 	req.Header.Set("Content-Type", "application/json")
-	res, err := s.provider.HTTPClient.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if res.StatusCode < 300 {
+		return res.Body, nil
 	}
 	defer res.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxOperatorAnswer))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if res.StatusCode >= 300 {
-		return &Refused{res.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, path, res.Status, errorText(raw))}
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(raw, out)
+	return nil, &Refused{res.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, path, res.Status, errorText(raw))}
 }
 
 // TraceRequest is a frame to trace, and where it comes in: by a port, or from the LAN of a network

@@ -20,6 +20,7 @@ import (
 	"heddle/internal/overlay/filterlog"
 	"heddle/internal/overlay/natport"
 	"heddle/internal/overlay/supportbundle"
+	"heddle/internal/overlay/verdicts"
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/overlay/workload"
 	"heddle/internal/reconcile"
@@ -86,6 +87,10 @@ type Options struct {
 	Companion func(Shared) Companion `json:"-"`
 	// Metadata, if set, answers this host's workloads at 169.254.169.254.
 	Metadata MetadataServer `json:"-"`
+	// FlowLogDir is the directory into which the flow log is written; "": into none.
+	FlowLogDir string
+	// PostFlows posts the flow log to servers that ask for it; nil: this agent posts none.
+	PostFlows PostFlows `json:"-"`
 	// Support returns the command that writes a support bundle of this host into a file.
 	Support  supportbundle.Command `json:"-"`
 	Watchdog *task.Watchdog        `json:"-"` // watches the loops of the agent; nil: nothing does
@@ -303,6 +308,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	}
 	a.engine = newEngine(a.dp, state, keys, a.underlay, &reporter{a.presence, a.log}, a.log)
 	a.engine.filterLogs, a.engine.live = a.filterLogs, &liveFrames{}
+	a.engine.flowLog = verdicts.NewLog(o.HostName)
 	a.engine.hellos = newHellos(a.engine, o.LeaseTTL)
 	a.engine.ports = natport.New(natport.Options{HostID: o.HostID, Store: o.Store, Replica: a.replica, Translations: state.nats,
 		Arrived: a.engine.portsArrived, Clock: a.engine.clock, Log: a.log})
@@ -319,6 +325,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 			workloads: workload.NewHost(a.net, a.log), pending: map[string]bool{},
 			support: supportbundle.New(filepath.Join(o.StateDir, "support"), o.Support, a.log)}}
 	a.engine.live.publish = a.feed.traces.publish
+	a.feed.traces.readers = &flowReaders{engine: a.engine, post: o.PostFlows, publish: a.feed.traces.publish, log: a.log, ends: map[string]context.CancelFunc{}}
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
@@ -389,6 +396,11 @@ func (a *Agent) serve(ctx context.Context) error {
 	g.Go(func() error { return a.place.Run(ctx, a.begun) })
 	g.Go(func() error { return a.filterLogs.Run(ctx) })
 	g.Go(func() error { return a.feed.traces.workloads.Run(ctx) })
+	g.Go(func() error { return a.feed.traces.readers.Run(ctx) })
+	g.Go(func() error { return a.engine.flowLog.Run(ctx) })
+	if dir := a.opts.FlowLogDir; dir != "" {
+		g.Go(func() error { return verdicts.NewSegments(dir, a.log).Run(ctx, a.engine.flowLog) })
+	}
 	g.Go(func() error { return a.feed.traces.support.Run(ctx) })
 	if a.companion != nil {
 		g.Go(func() error { return a.companion.Run(ctx) })

@@ -54,6 +54,7 @@ type observers struct {
 	copied     *portLimit // packets that the agent copies for mirrors
 	meters     *metering
 	verdicts   *verdicts.Counts
+	flowLog    *verdicts.Log
 	upcalls    *upcallCounts          // of each port
 	sent       tally[datapath.Tunnel] // to other hosts
 	carried    tally[string]          // from the ports here of each network, by its id
@@ -148,6 +149,7 @@ type plan struct {
 	brief   bool // cached for errorKept only
 	// counts are those of the packets. They are the flow's own.
 	counts []verdicts.Key
+	logKey verdicts.FlowKey // of the flow in the flow log
 }
 
 // peer is a host that state is sent to, by a tunnel or, while that is 0, not yet.

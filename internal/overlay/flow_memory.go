@@ -29,12 +29,21 @@ type installed struct {
 	missing []flow.NATKey
 	meters  []flow.Meter   // that count it
 	counts  []verdicts.Key // likewise
+	logged  loggedFlow     // what the flow log has of it
+	settled bool           // it has left the kernel, and is counted
 	sent    traffic        // that was counted: by counts, and for its tunnel and network
 
 	// until is the end of a flow that is kept for a while only, used or not; 0 for others.
 	until time.Duration
 
 	links [roles]links
+}
+
+// loggedFlow is the part of a flow that the flow log has or is to have.
+type loggedFlow struct {
+	key     verdicts.FlowKey
+	at      time.Duration // when it was logged
+	pending traffic
 }
 
 // A role is the relation of a flow to a connection.
@@ -145,7 +154,7 @@ func (x *flowIndex) remove(f *installed) {
 		return
 	}
 	delete(x.byCookie, f.cookie)
-	if len(f.counts) > 0 {
+	if len(f.counts) > 0 && !f.settled {
 		x.leaving[f.cookie] = f
 	}
 	for r := range roles {
@@ -281,22 +290,20 @@ func (m *memory) leave(f *installed) {
 	m.flows.remove(f)
 }
 
-// settle returns what counts a flow that has carried so much when it goes, and what of that was not
-// counted before.
-func (m *memory) settle(cookie uint64, now traffic) (counts []verdicts.Key, more traffic) {
+// settle returns a flow that has carried so much when it goes, nil if it is settled, and what of
+// that was not counted before.
+func (m *memory) settle(cookie uint64, now traffic) (f *installed, more traffic) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := m.flows.byCookie[cookie]
-	if f == nil {
+	if f = m.flows.byCookie[cookie]; f == nil {
 		f = m.flows.leaving[cookie]
 	}
-	if f == nil {
+	if f == nil || f.settled {
 		return nil, traffic{}
 	}
 	delete(m.flows.leaving, cookie)
-	keys := f.counts
-	f.counts = nil
-	return keys, f.grow(now)
+	f.settled = true
+	return f, f.grow(now)
 }
 
 // grow notes what a flow has carried, and returns what was not counted before.

@@ -79,6 +79,7 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 	h.answerLive(port, u, d)
 	h.recordLogged(d)
 	h.countPacket(port, p, u)
+	h.logPacket(port, p, u)
 	h.remember(port, p, u)
 	s := h.learnFrom(port, d)
 	if p.entered && len(p.copies)+p.copiesLost == 0 {
@@ -354,7 +355,7 @@ func hasReplies(proto uint8) bool {
 func (e *engine) record(p *plan, s *sighting) *installed {
 	d := p.decision
 	now := e.clock()
-	f := &installed{key: p.flow.Key, at: now, tracked: d.Tracked, reply: d.Return, lookup: d.Lookup, learn: s, counts: p.counts}
+	f := &installed{key: p.flow.Key, at: now, tracked: d.Tracked, reply: d.Return, lookup: d.Lookup, learn: s, counts: p.counts, logged: loggedFlow{key: p.logKey, at: now}}
 	if p.brief {
 		f.until = now + errorKept
 	} else if len(p.outputs) > 0 {

@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"time"
+
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/verdicts"
 	"heddle/internal/telemetry"
@@ -24,26 +26,56 @@ func (h *handler) countPacket(port *localPort, p *plan, u *datapath.Upcall) {
 	}
 }
 
-// account counts what a flow has carried since it was read last. It needs the lock of the memory.
-func (e *engine) account(f *installed, seen *datapath.FlowState, network string) {
-	more := f.grow(traffic{seen.Packets, seen.Bytes})
-	if more.packets == 0 {
+// logPacket records the decision about a packet in the flow log.
+func (h *handler) logPacket(port *localPort, p *plan, u *datapath.Upcall) {
+	key, keyed := u.Key()
+	if !keyed || port.network == "" {
 		return
 	}
-	e.sent.add(seen.Out.Tunnel, more)
-	e.carried.add(network, more)
-	e.verdicts.Add(f.counts, more.packets, more.bytes)
+	x := verdicts.Packet{Port: port.id, Network: port.network, Src: key.Src, Dst: key.Dst, Proto: key.Proto, SrcPort: key.SrcPort, DstPort: key.DstPort,
+		Length: u.Length, Decision: p.decision}
+	h.net.mu.RLock()
+	x.Project = h.net.world.PortProject(port.id)
+	if d := p.decision.Drops; len(d) > 0 && d[0].Device != port.id && h.net.world.IsNetworkPort(d[0].Device) {
+		x.DroppedAt = d[0].Device
+	}
+	h.net.mu.RUnlock()
+	p.logKey = h.flowLog.Decided(&x)
+}
+
+// renewLogged is the time after which the flow log has what a flow has carried meanwhile.
+const renewLogged = time.Minute
+
+// account counts what a flow has carried since it was read last, in the flow log too if what that
+// has is older than a time. It needs the lock of the memory.
+func (e *engine) account(f *installed, seen *datapath.FlowState, network string, older time.Duration) {
+	l := &f.logged
+	if more := f.grow(traffic{seen.Packets, seen.Bytes}); more.packets > 0 {
+		e.sent.add(seen.Out.Tunnel, more)
+		e.carried.add(network, more)
+		e.verdicts.Add(f.counts, more.packets, more.bytes)
+		l.pending = traffic{l.pending.packets + more.packets, l.pending.bytes + more.bytes}
+	}
+	if now := e.clock(); l.pending.packets > 0 && now >= l.at+older {
+		e.flowLog.Carried(l.key, l.pending.packets, l.pending.bytes)
+		l.at, l.pending = now, traffic{}
+	}
 }
 
 // gone counts what a flow that leaves the kernel has carried since it was read last.
 func (e *engine) gone(cookie, packets, bytes uint64) {
 	e.meters.gone(cookie, packets, bytes)
-	counts, more := e.memory.settle(cookie, traffic{packets, bytes})
-	e.verdicts.Add(counts, more.packets, more.bytes)
+	f, more := e.memory.settle(cookie, traffic{packets, bytes})
+	if f == nil {
+		return
+	}
+	e.verdicts.Add(f.counts, more.packets, more.bytes)
+	e.flowLog.Carried(f.logged.key, f.logged.pending.packets+more.packets, f.logged.pending.bytes+more.bytes)
 }
 
-// countFlows counts what all flows have carried up to now.
-func (e *engine) countFlows() error {
+// countFlows counts what all flows have carried up to now, in the flow log too if what that has is
+// older than a time.
+func (e *engine) countFlows(older time.Duration) error {
 	var batch []seenFlow
 	count := func() {
 		networks := e.net.networksOf(batch)
@@ -51,7 +83,7 @@ func (e *engine) countFlows() error {
 		defer e.memory.mu.Unlock()
 		for i := range batch {
 			if known := e.memory.flows.get(batch[i].Cookie); known != nil {
-				e.account(known, &batch[i].FlowState, networks[i])
+				e.account(known, &batch[i].FlowState, networks[i], older)
 			}
 		}
 		batch = batch[:0]
@@ -71,7 +103,7 @@ const mostReported = 2000
 
 // counters answers a request for counters with those up to now.
 func (e *engine) counters(q *flow.CountersRequest) (*flow.CountersAnswer, error) {
-	if err := e.countFlows(); err != nil {
+	if err := e.countFlows(renewLogged); err != nil {
 		return nil, err
 	}
 	a := e.verdicts.Select(q, mostReported)

@@ -19,6 +19,7 @@ type traces struct {
 	report    func(traffic bool) *flow.HostReport
 	workloads *workload.Host
 	support   *supportbundle.Collector
+	readers   *flowReaders
 
 	mu      sync.Mutex
 	pending map[string]bool // requests that workloads answer later, by id
@@ -41,6 +42,8 @@ func (t *traces) changed(c *snapshot.Changed) {
 		t.live.add(r)
 	case r.Support != nil:
 		t.publish(r, flow.TraceAnswer{Support: t.support.Part(r.Support)})
+	case r.Flows != nil:
+		t.readers.start(r)
 	case r.Counters != nil:
 		t.publish(r, t.counted(r.Counters))
 	case r.Report:
@@ -80,6 +83,7 @@ func (t *traces) submit(r *flow.TraceRequest) {
 // withdraw takes back the answer to a request that is gone.
 func (t *traces) withdraw(r *flow.TraceRequest) {
 	t.live.remove(r.ID)
+	t.readers.stop(r.ID)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.pending, r.ID)

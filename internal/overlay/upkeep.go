@@ -219,7 +219,7 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 		}
 		u.used(known, f)
 		e.meters.read(f.Cookie, traffic{f.Packets, f.Bytes})
-		e.account(known, &f.FlowState, networks[i])
+		e.account(known, &f.FlowState, networks[i], renewLogged)
 	}
 	e.memory.mu.Unlock()
 	e.remove(idle)

@@ -46,6 +46,8 @@ type Options struct {
 	Journal *journal.Journal
 	// Events has the store's recent changes, as its replica adds them; nil: nobody can follow them.
 	Events *Events
+	// Flows joins the hosts that post flow logs to clients; nil: there are none.
+	Flows *FlowStreams
 	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
 	Cluster func(context.Context) ([]ClusterMember, error)
 	// Neutron makes Neutron's API over another store, such as a fork, to try changes by; nil: there
@@ -59,6 +61,9 @@ func Register(mux *http.ServeMux, o Options) {
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
 	c := &console{Options: o, world: explain.NewWorld(), surveys: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
 	api.Register(mux, c.calls())
+	if o.Flows != nil {
+		mux.HandleFunc("GET /v1/flows", api.Admin(c.flows)) // a stream, which openapi.json does not describe
+	}
 }
 
 // calls returns all calls of the console but those of browsers' sessions.
@@ -105,7 +110,7 @@ func (c *console) calls() []api.Call {
 func BoundsItself(r *http.Request) bool { return slices.Contains(long, r.URL.Path) }
 
 // long are the paths of the calls that may take longer than others.
-var long = []string{"/v1/why", "/v1/events"}
+var long = []string{"/v1/why", "/v1/events", "/v1/flows"}
 
 type console struct {
 	Options

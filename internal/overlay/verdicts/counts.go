@@ -1,4 +1,5 @@
-// Package verdicts counts a host's packets by what was decided about them, where and by which rule.
+// Package verdicts counts a host's packets by what was decided about them, where and by which rule,
+// and keeps its flow log. Nothing here waits for a reader.
 package verdicts
 
 import (

@@ -28,6 +28,8 @@ type TraceRequest struct {
 	Support *topology.SupportRequest `json:"support,omitempty"`
 	// Counters asks for counters in place of a walk; agents of earlier versions do not know it.
 	Counters *CountersRequest `json:"counters,omitempty"`
+	// Flows asks for the flow log in place of a walk; agents of earlier versions do not know it.
+	Flows *FlowSubscription `json:"flows,omitempty"`
 }
 
 // LiveFrames are the first frames of connections that a question waits for.

@@ -73,6 +73,21 @@ func (w *World) IsNetworkPort(id string) bool {
 	return p != nil && p.network != nil
 }
 
+// PortProject returns the project that owns the filters of a network's port, "" if that is not
+// known.
+func (w *World) PortProject(id string) string {
+	p := w.ports[id]
+	if p == nil {
+		return ""
+	}
+	for _, c := range []*chain{p.in, p.out} {
+		if c != nil && c.def != nil && c.def.TenantID != "" {
+			return c.def.TenantID
+		}
+	}
+	return ""
+}
+
 // BoundHost returns the host that a port is bound to, or "". While it moves there, packets go to
 // the host that serves it still.
 func (w *World) BoundHost(portID string) string {
