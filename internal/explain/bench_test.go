@@ -91,7 +91,9 @@ func BenchmarkReach(b *testing.B) {
 // fork.
 func BenchmarkDiff(b *testing.B) {
 	c, _, groups := bigCloud(b, true)
-	c.world.Diff(c.view(), c.view(), netip.Addr{})
+	if _, err := c.world.Diff(b.Context(), c.view(), c.view(), netip.Addr{}); err != nil {
+		b.Fatal(err)
+	}
 	for i := 0; b.Loop(); i++ {
 		before := c.view()
 		fork := records.NewFork(before, nil, schema.All()...)
@@ -103,8 +105,8 @@ func BenchmarkDiff(b *testing.B) {
 		if _, err := ops.SecurityGroupRules().Create(b.Context(), admin, []neutron.Values{v}); err != nil {
 			b.Fatal(err)
 		}
-		if a := c.world.Diff(before, fork.Snap(), netip.Addr{}); len(a.Gained) == 0 {
-			b.Fatal("nothing is gained")
+		if a, err := c.world.Diff(b.Context(), before, fork.Snap(), netip.Addr{}); err != nil || len(a.Gained) == 0 {
+			b.Fatal("nothing is gained", err)
 		}
 	}
 }

@@ -19,15 +19,19 @@ const mostCompared = 20_000
 
 // Diff returns the connections that fare otherwise in one snapshot than in one before it, and what
 // deserves a second look. asker is the address of the client who asks, invalid if it is not known.
-// Only ends are compared that the difference may affect (explain §7).
-func (w *World) Diff(before, after *records.Snap, asker netip.Addr) *operator.DiffAnswer {
+// Only ends are compared that the difference may affect (explain §7). An error is a [Fault].
+func (w *World) Diff(ctx context.Context, before, after *records.Snap, asker netip.Addr) (*operator.DiffAnswer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.diff(before, after, asker, (*comparison).choose)
+	a := w.diff(ctx, before, after, asker, (*comparison).choose)
+	if ctx.Err() != nil {
+		return nil, fault("change", Late, "the comparison takes too long: ask for a part of the change, or again when the server has less to do")
+	}
+	return a, nil
 }
 
 // diff is Diff with what choose chooses to compare, and with the second side that it finds.
-func (w *World) diff(before, after *records.Snap, asker netip.Addr, choose func(c *comparison, after *records.Snap)) *operator.DiffAnswer {
+func (w *World) diff(ctx context.Context, before, after *records.Snap, asker netip.Addr, choose func(c *comparison, after *records.Snap)) *operator.DiffAnswer {
 	c := &comparison{world: w}
 	c.sides[0] = w.side(before)
 	w.affected = map[string]bool{}
@@ -37,7 +41,7 @@ func (w *World) diff(before, after *records.Snap, asker netip.Addr, choose func(
 	c.plan()
 	for _, i := range []int{1, 0} {
 		w.apply(c.sides[i].snap)
-		c.ask(i)
+		c.ask(ctx, i)
 	}
 	w.apply(after)
 	a := c.answer(asker)
@@ -308,13 +312,13 @@ func (c *comparison) hasFloating(id string) bool {
 }
 
 // ask asks all questions of a side, by all processors. The world is as that side is.
-func (c *comparison) ask(i int) {
+func (c *comparison) ask(ctx context.Context, i int) {
 	s := c.sides[i]
 	next := make(chan func(*reach.Asker))
 	var all sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
-			asker := reach.NewAsker(context.Background(), c.world.world, s.roster.end)
+			asker := reach.NewAsker(ctx, c.world.world, s.roster.end)
 			for question := range next {
 				question(asker)
 			}

@@ -31,7 +31,7 @@ func TestDiffIsWhole(t *testing.T) {
 			for range 6 {
 				what := x.change()
 				after := c.view()
-				got, want := expand(c.world.diff(before, after, netip.Addr{}, (*comparison).choose)), expand(NewWorld().diff(before, after, netip.Addr{}, eachAlone))
+				got, want := expand(c.world.diff(t.Context(), before, after, netip.Addr{}, (*comparison).choose)), expand(NewWorld().diff(t.Context(), before, after, netip.Addr{}, eachAlone))
 				if d := cmp.Diff(want, got); d != "" {
 					t.Fatalf("%s: -by all +by those affected\n%s", what, d)
 				}

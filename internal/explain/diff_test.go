@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,7 +19,11 @@ func (c *cloud) diffAfter(change func()) *operator.DiffAnswer {
 	c.t.Helper()
 	before := c.view()
 	change()
-	return c.world.Diff(before, c.view(), netip.Addr{})
+	a, err := c.world.Diff(c.t.Context(), before, c.view(), netip.Addr{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return a
 }
 
 // rows returns changes in short, such as "IPv4 never→always tcp 22: web → db (1)".
@@ -99,6 +104,24 @@ func TestDiffOfAddressGroup(t *testing.T) {
 	}
 }
 
+// TestDiffInTime: a comparison that may take no time is refused, and the next one is whole.
+func TestDiffInTime(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	web, _ := c.twoTiers()
+	before := c.view()
+	update(c, c.Ports(), neutron.Ports, web.ID, `{"admin_state_up":false}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var late *Fault
+	if _, err := c.world.Diff(ctx, before, c.view(), netip.Addr{}); !errors.As(err, &late) || late.Kind != Late {
+		t.Errorf("got %v", err)
+	}
+	if a, err := c.world.Diff(t.Context(), before, c.view(), netip.Addr{}); err != nil || len(a.Lost) != 3 {
+		t.Errorf("got %+v, %v", a, err)
+	}
+}
+
 // TestDiffLocksOut: who asks is warned of losing a way in.
 func TestDiffLocksOut(t *testing.T) {
 	t.Parallel()
@@ -110,7 +133,10 @@ func TestDiffLocksOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for address, want := range map[string]int{"198.51.100.7": 1, "127.0.0.1": 0} {
-		a := c.world.Diff(before, c.view(), netip.MustParseAddr(address))
+		a, err := c.world.Diff(t.Context(), before, c.view(), netip.MustParseAddr(address))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if len(a.Warnings) != want || want > 0 && a.Warnings[0].Kind != operator.WarnLockOut {
 			t.Errorf("from %s: %+v", address, a.Warnings)
 		}

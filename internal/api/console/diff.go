@@ -46,7 +46,10 @@ func (c *console) diffChange(ctx context.Context, req *operator.DiffRequest) (*o
 	if err != nil {
 		return nil, err
 	}
-	a := after.world.Diff(at.snap, after.snap, api.ClientAddr(ctx))
+	a, err := after.world.Diff(ctx, at.snap, after.snap, api.ClientAddr(ctx))
+	if err != nil {
+		return nil, faultError(err)
+	}
 	a.Revision, a.Time, a.Refused = after.revision(), at.time, after.refused()
 	completeDiff(a, at.snap, after.snap, changes)
 	return a, nil
@@ -75,7 +78,10 @@ func (c *console) diffTimes(ctx context.Context, req *operator.DiffRequest) (*op
 	if err != nil {
 		return nil, err
 	}
-	a := explain.NewWorld().Diff(from.snap, until.snap, api.ClientAddr(ctx))
+	a, err := explain.NewWorld().Diff(ctx, from.snap, until.snap, api.ClientAddr(ctx))
+	if err != nil {
+		return nil, faultError(err)
+	}
 	a.Revision, a.Time, a.Until, a.UntilTime, a.Refused = from.snap.Revision(), from.time, until.snap.Revision(), until.time, []operator.RefusedStep{}
 	completeDiff(a, from.snap, until.snap, changes)
 	return a, nil
