@@ -125,9 +125,10 @@ var may = map[string][]string{
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a
 	// user's program may, and the benchmarks what they measure without a network.
-	"internal/lab":   {"internal/cloud", "internal/netlab"},
-	"internal/demo":  {"internal/command", "internal/cloud", "internal/lab", "internal/netlab", "internal/store", "internal/store/backend", "internal/topology/packet", "calico", "calico/client"},
-	"internal/bench": {"internal/command", "internal/lab", "internal/netlab", "internal/offline", "internal/overlay/flowstate", "internal/topology/flow"},
+	"internal/lab":  {"internal/cloud", "internal/netlab"},
+	"internal/demo": {"internal/command", "internal/cloud", "internal/lab", "internal/netlab", "internal/store", "internal/store/backend", "internal/topology/packet", "calico", "calico/client"},
+	"internal/bench": join(words, []string{"internal/command", "internal/lab", "internal/netlab", "internal/offline", "internal/overlay/flowstate",
+		"internal/api/operator", "internal/control", "internal/explain", "internal/store", "internal/store/records", "internal/store/replica", "internal/store/schema"}),
 	// offline runs control's operations over a store in memory (decision 0012).
 	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate", "internal/strictjson", "internal/terminal",
 		"internal/store", "internal/store/records", "internal/store/replica", "internal/store/snapshot", "internal/store/schema",

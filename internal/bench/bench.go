@@ -43,6 +43,7 @@ func parts() []part {
 		{"start", "an agent's start on a host with 100 of 1,000 ports", (*bench).start},
 		{"api", "the Neutron API over durable commits, up to 10,000 ports", (*bench).api},
 		{"metadata", "machines that ask for metadata, beside plain HTTP", (*bench).metadata},
+		{"explain", "questions of why and of who reaches whom, in a cloud of 10,000 ports", (*bench).questions},
 		{"services", "load balancers beside the kernel's DNAT and haproxy, taps, VTEPs, BGP, firewall logs", (*bench).services},
 	}
 }
