@@ -64,6 +64,12 @@ func TestConsole(t *testing.T) {
 
 	b.reach()
 	b.changes(s)
+	datagrams(t, client, "10.0.0.11:53", 3)
+	b.open("/drops?port=web&code=no-rule", "web ingress no-rule port web "+s.host.name, "heddle drops web --code no-rule")
+	b.check("drops")
+	b.open("/drops", "Rules by which nothing passed", "Counted by 1 host, by all of them since", "never asked")
+	b.check("drops-unused")
+	b.open("/drops?code=nope", `code "nope": want one of docs/codes.md`)
 	b.objects(t, s, webPort.ID)
 
 	b.do(chromedp.Click(chromedp.CSS("header button")))

@@ -5,6 +5,7 @@ import { away } from "./live";
 import { Login } from "./login";
 import { Ask } from "./pages/ask";
 import { Changes } from "./pages/changes";
+import { Drops } from "./pages/drops";
 import { Hosts } from "./pages/hosts";
 import { GroupPage, HostPage, NetworkPage, PortPage, RouterPage } from "./pages/objects";
 import { Overview } from "./pages/overview";
@@ -21,6 +22,7 @@ const sections = [
   { path: "/reach", name: "Reach" },
   { path: "/topology", name: "Topology" },
   { path: "/changes", name: "Changes" },
+  { path: "/drops", name: "Drops" },
   { path: "/hosts", name: "Hosts" },
 ];
 
@@ -42,6 +44,8 @@ function Shown({ path }: { path: string }) {
       return <Ask />;
     case "reach":
       return <Reach />;
+    case "drops":
+      return <Drops />;
     case "changes":
       return <Changes />;
     case "topology":

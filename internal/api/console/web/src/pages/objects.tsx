@@ -37,6 +37,7 @@ export function PortPage({ id }: { id: string }) {
               <Link to={query("/ask", { from: p.id })}>Would a connection pass?</Link>
               <Link to={query("/topology", { scope: p.summary.network.id })}>Show in the topology</Link>
               <Link to={query("/changes", { object: p.id })}>Changes</Link>
+              <Link to={query("/drops", { port: p.id })}>Drops</Link>
             </Links>
             <Facts
               rows={[
