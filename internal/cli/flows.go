@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -78,8 +79,11 @@ Without --follow it shows what hosts remember, 65,536 records each; with it, wha
 		}
 		defer lines.Close()
 		err = printFlows(cmd.OutOrStdout(), lines, asJSON)
-		if follow && cmd.Context().Err() != nil {
+		switch {
+		case follow && cmd.Context().Err() != nil:
 			return nil // interrupted
+		case follow && err == nil:
+			return errors.New("the server has ended the stream: it is ending itself, or the token of this command has; ask again")
 		}
 		return err
 	}

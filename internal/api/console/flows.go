@@ -33,6 +33,8 @@ const (
 	flowWriteTimeout = 30 * time.Second
 	// flowHeartbeat is the longest time without a line to a client that follows.
 	flowHeartbeat = 15 * time.Second
+	// mostFlowReaders bounds the clients that read at a time. A host serves sixteen subscriptions.
+	mostFlowReaders = 16
 )
 
 // FlowStreams joins the hosts that post their flow logs to the clients that read them.
@@ -43,6 +45,7 @@ type FlowStreams struct {
 
 	mu      sync.Mutex
 	streams map[string]*flowStream // by the id of the subscription of one host
+	readers int
 }
 
 // flowStream is the way of records from one host to a client.
@@ -60,8 +63,9 @@ type flowReader struct {
 	gone   <-chan struct{} // closed when the client leaves
 	heard  sync.Map        // names of hosts that have posted
 
-	mu   sync.Mutex
-	lost uint64 // records since the last that went into the queue
+	mu    sync.Mutex
+	lost  uint64          // records since the last that went into the queue
+	ended map[string]bool // hosts in ends, once each
 }
 
 // flowPost is the body with which a host posts records.
@@ -110,7 +114,8 @@ func (x *flowReader) accept(host string, records []flow.FlowRecord, end bool) {
 			x.lost += max(1, r.Lost)
 		}
 	}
-	if end {
+	if end && !x.ended[host] {
+		x.ended[host] = true
 		x.ends <- host // it has room for all hosts
 	}
 }
@@ -144,7 +149,13 @@ func (x *flowReader) takeLost() (n uint64) {
 // leaves.
 func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	ctx := r.Context()
+	ctx, cancel := whileValid(r.Context())
+	defer cancel()
+	away, err := c.Flows.enter()
+	if err != nil {
+		return err
+	}
+	defer away()
 	snap, err := c.DB.View(ctx)
 	if err != nil {
 		return err
@@ -158,7 +169,7 @@ func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	follow := query.Get("follow") == "true"
-	x := &flowReader{follow: follow, queue: make(chan flow.FlowRecord, flowQueue), ends: make(chan string, len(hosts)+1), gone: ctx.Done()}
+	x := &flowReader{follow: follow, queue: make(chan flow.FlowRecord, flowQueue), ends: make(chan string, len(hosts)), gone: ctx.Done(), ended: map[string]bool{}}
 	leave, err := c.subscribe(ctx, hosts, flow.FlowSubscription{FlowFilter: filter, Follow: follow}, x)
 	if err != nil {
 		return err
@@ -166,6 +177,30 @@ func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 	defer leave()
 	out := newFlowWriter(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
 	return c.stream(ctx, out, hosts, x, follow)
+}
+
+// whileValid returns a context that ends with the caller's token.
+func whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	who := api.Who(ctx)
+	if who == nil || who.Expires.IsZero() { // of a service that says no end
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, who.Expires)
+}
+
+// enter counts a client until leave is called; it refuses too many.
+func (s *FlowStreams) enter() (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.readers >= mostFlowReaders {
+		return nil, api.Errorf(http.StatusTooManyRequests, "%d clients read flow logs by this server already: ask again later", mostFlowReaders)
+	}
+	s.readers++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.readers--
+	}, nil
 }
 
 // flowFilter reads the filter of a query.
@@ -291,6 +326,8 @@ func (c *console) stream(ctx context.Context, out *flowWriter, hosts []*topology
 		var err error
 		select {
 		case <-ctx.Done():
+			return nil
+		case <-api.Ending(ctx):
 			return nil
 		case r := <-x.queue:
 			err = out.write(&r)
