@@ -7,7 +7,7 @@ type WorkloadAnswer struct {
 	Results []ProbeResult `json:"results,omitempty"` // of the request's probes, in their order
 	// Received counts the UDP datagrams that the workload has received so far, by the
 	// sender's address.
-	Received map[string]int `json:"received,omitempty"`
+	Received map[string]int `json:"received,omitzero"`
 	// IPv6 reports that the workload has the IPv6 address that was asked for. It has none on a host
 	// whose kernel has no IPv6, and of agents of earlier versions.
 	IPv6  bool   `json:"ipv6,omitempty"`
