@@ -2,6 +2,7 @@ package heddle
 
 import (
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -52,6 +53,14 @@ func sources(t *testing.T, visit func(set *token.FileSet, name, text string, fil
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestFormatted(t *testing.T) {
+	sources(t, func(_ *token.FileSet, name, text string, _ *ast.File) {
+		if formatted, err := format.Source([]byte(text)); err != nil || string(formatted) != text {
+			t.Errorf("%s is not as gofmt formats it (%v)", name, err)
+		}
+	})
 }
 
 func TestCommentsAreNarrow(t *testing.T) {

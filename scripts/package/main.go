@@ -130,7 +130,7 @@ func (r *release) writeDeb(w io.Writer, tree, version, arch string) error {
 			Contents:   contents,
 			Scripts: nfpm.Scripts{PostInstall: filepath.Join(scripts, "postinst"), PreRemove: filepath.Join(scripts, "prerm"),
 				PostRemove: filepath.Join(scripts, "postrm")},
-			Deb: nfpm.Deb{Compression: "gzip"},
+			Deb: nfpm.Deb{Compression: "zstd"},
 		},
 	})
 	packager, err := nfpm.Get("deb")
