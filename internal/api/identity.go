@@ -102,12 +102,17 @@ func challenge(r *http.Request, identityURL string) string {
 	return `Keystone uri="` + identityURL + `"`
 }
 
+// validateTime bounds the validation of a token, also for requests that may last.
+const validateTime = 10 * time.Second
+
 func validate(v Validator, r *http.Request) (*Identity, error) {
 	token := r.Header.Get(TokenHeader)
 	if token == "" {
 		return nil, ErrUnauthorized
 	}
-	return v.Validate(r.Context(), token)
+	ctx, cancel := context.WithTimeout(r.Context(), validateTime)
+	defer cancel()
+	return v.Validate(ctx, token)
 }
 
 // Who returns the identity of the request that ctx belongs to; nil unless RequireToken was passed.

@@ -44,10 +44,8 @@ type Options struct {
 	Certificates func() []Certificate
 	// Journal has the past of the store; nil: this server keeps none.
 	Journal *journal.Journal
-	// Events has the store's recent changes, as its replica adds them; nil: nobody can follow them.
-	Events *Events
-	// Flows joins the hosts that post flow logs to clients; nil: there are none.
-	Flows *FlowStreams
+	Events  *Events      // the store's recent changes, as its replica adds them
+	Flows   *FlowStreams // of hosts that post flow logs to clients
 	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
 	Cluster func(context.Context) ([]ClusterMember, error)
 	// Neutron makes Neutron's API over another store, such as a fork, to try changes by; nil: there
@@ -61,9 +59,6 @@ func Register(mux *http.ServeMux, o Options) {
 	o.WorkloadWait = cmp.Or(o.WorkloadWait, 8*time.Second)
 	c := &console{Options: o, world: explain.NewWorld(), surveys: explain.NewWorld(), asked: inFlight{byUser: map[string]int{}}}
 	api.Register(mux, c.calls())
-	if o.Flows != nil {
-		mux.HandleFunc("GET /v1/flows", api.Admin(c.flows)) // a stream, which openapi.json does not describe
-	}
 }
 
 // calls returns all calls of the console but those of browsers' sessions.
@@ -87,6 +82,17 @@ func (c *console) calls() []api.Call {
 			api.Parameter{Name: "port", Text: "id, name or address of the only port"},
 			api.Parameter{Name: "host", Text: "name or id of the only host whose counters to read"},
 			api.Parameter{Name: "code", Text: "the only code of drops"}),
+		api.NewStream("GET /v1/flows", "records of hosts' flow logs, a JSON object a line, or as events for text/event-stream", "application/x-ndjson", c.flows,
+			api.Parameter{Name: "follow", Text: "true: those to come, until the client leaves"},
+			api.Parameter{Name: "host", Text: "name or id of the only host"},
+			api.Parameter{Name: "port", Text: "id, name or address of a port at either end"},
+			api.Parameter{Name: "project", Text: "id of the project of the port by which packets come in"},
+			api.Parameter{Name: "network", Text: "id of its network"},
+			api.Parameter{Name: "peer", Text: "address or prefix"},
+			api.Parameter{Name: "verdict", Text: "forward, drop or error drop"},
+			api.Parameter{Name: "code", Text: "code of drops"},
+			api.Parameter{Name: "proto", Text: "protocol, by name or number"},
+			api.Parameter{Name: "service", Text: "destination port"}),
 		api.NewCall("GET /v1/unused-rules", "rules of security groups by which no packet was let pass", c.unusedRules),
 		api.NewCall("GET /v1/bgp", "routers that speak BGP, with their sessions", c.bgp),
 		api.NewCall("GET /v1/history", "what changed, the newest first", c.history,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
 )
 
@@ -19,10 +20,6 @@ const (
 	// mostWatchers the readers.
 	mostEvents   = 4096
 	mostWatchers = 128
-	// heartbeat is the time after which a reader hears that the connection stands, and eventWait
-	// bounds how long a reader may take to receive an event.
-	heartbeat = 15 * time.Second
-	eventWait = 30 * time.Second
 	// followTime is the time after which readers have to ask again, and to show who they are.
 	followTime = 5 * time.Minute
 )
@@ -49,7 +46,7 @@ type Events struct {
 	since    int64 // revision after which recent has all
 	newest   int64 // revision of the last update
 	changed  chan struct{}
-	watchers int
+	watchers seats
 }
 
 // NewEvents returns Events that know of none yet.
@@ -57,8 +54,11 @@ func NewEvents() *Events { return &Events{changed: make(chan struct{})} }
 
 // unseen are the tables whose changes are no news to those who look at the virtual network: what is
 // derived from other objects, questions to agents, and what agents tell each other.
-var unseen = []string{"topology", "trace-request", "trace-answer", "learned-mac", "learned-neighbour", "learned-remote", "learned-routes", "nat-block", "tunnel-keys",
-	"bgp-passwords", "instance", "metadata-key", "pending-work", "port-arrival", "vip-traffic", "underlay", "container-binding"}
+var unseen = []string{
+	schema.Bundles.Name(), schema.TraceRequests.Name(), schema.TraceAnswers.Name(), schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name(), schema.LearnedRemotes.Name(),
+	schema.LearnedRoutes.Name(), schema.NATBlocks.Name(), schema.TunnelKeys.Name(), schema.BGPPasswords.Name(), schema.Instances.Name(), schema.MetadataKeys.Name(),
+	schema.PendingWorks.Name(), schema.PortArrivals.Name(), schema.VipTraffics.Name(), schema.Underlays.Name(), schema.ContainerBindings.Name(),
+}
 
 // Add notes an update of the replica.
 func (e *Events) Add(u snapshot.Update) {
@@ -129,21 +129,6 @@ func (e *Events) after(next int) (all []changeEvent, end int, more <-chan struct
 	return slices.Clone(e.recent[next-e.first:]), end, e.changed, true
 }
 
-// enter counts a reader until leave is called. It reports false if there are too many.
-func (e *Events) enter() (leave func(), ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.watchers >= mostWatchers {
-		return nil, false
-	}
-	e.watchers++
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.watchers--
-	}, true
-}
-
 // events follows the changes of the store, as server-sent events whose ids are revisions. The event
 // reset says that changes were left out, so that what was read before is to be read again.
 func (c *console) events(w http.ResponseWriter, r *http.Request) error {
@@ -151,14 +136,14 @@ func (c *console) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	leave, ok := c.Events.enter()
-	if !ok {
-		return api.Errorf(http.StatusTooManyRequests, "%d clients follow the changes already", mostWatchers)
+	leave, err := c.Events.watchers.take(mostWatchers)
+	if err != nil {
+		return err
 	}
 	defer leave()
 	next, known := c.Events.begin(since)
-	out := newEventStream(w)
-	if err := out.send(": changes of the store\n\n"); err != nil {
+	out, err := newStream(w, "text/event-stream")
+	if err != nil || out.send(": changes of the store\n\n") != nil {
 		return nil // the client has gone
 	}
 	beat, end := time.NewTicker(heartbeat), time.NewTimer(followTime)
@@ -172,20 +157,20 @@ func (c *console) events(w http.ResponseWriter, r *http.Request) error {
 		}
 		if !known {
 			next, known = c.Events.begin(0)
-			if err := out.send("event: reset\ndata: {}\n\n"); err != nil {
+			if out.send("event: reset\ndata: {}\n\n") != nil {
 				return nil
 			}
 			continue
 		}
 		for _, one := range all {
-			if err := out.event(one.of(kinds)); err != nil {
+			if out.send(one.of(kinds).text()) != nil {
 				return nil
 			}
 		}
 		select {
 		case <-more:
 		case <-beat.C:
-			if err := out.send(":\n\n"); err != nil {
+			if out.send(":\n\n") != nil {
 				return nil
 			}
 		case <-end.C:
@@ -223,38 +208,11 @@ func (e changeEvent) of(kinds []string) changeEvent {
 	return e
 }
 
-// eventStream writes server-sent events.
-type eventStream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-}
-
-func newEventStream(w http.ResponseWriter) *eventStream {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold it back
-	return &eventStream{w, http.NewResponseController(w)}
-}
-
-// event sends changes, if there are any.
-func (s *eventStream) event(e changeEvent) error {
+// text returns the event as it is sent; "" if it has no changes.
+func (e changeEvent) text() string {
 	if len(e.Changes) == 0 {
-		return nil
+		return ""
 	}
-	data, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	return s.send(fmt.Sprintf("id: %d\nevent: change\ndata: %s\n\n", e.Revision, data))
-}
-
-func (s *eventStream) send(text string) error {
-	if err := s.control.SetWriteDeadline(time.Now().Add(eventWait)); err != nil {
-		return err
-	}
-	if _, err := s.w.Write([]byte(text)); err != nil {
-		return err
-	}
-	return s.control.Flush()
+	data, _ := json.Marshal(e) // numbers and strings
+	return fmt.Sprintf("id: %d\nevent: change\ndata: %s\n\n", e.Revision, data)
 }

@@ -29,10 +29,6 @@ const (
 	flowQueue = 4096
 	// flowLease is the time for which a subscription outlives the server that made it.
 	flowLease = 10 * time.Second
-	// flowWriteTimeout is the time for which a client may read nothing.
-	flowWriteTimeout = 30 * time.Second
-	// flowHeartbeat is the longest time without a line to a client that follows.
-	flowHeartbeat = 15 * time.Second
 	// mostFlowReaders bounds the clients that read at a time. A host serves sixteen subscriptions.
 	mostFlowReaders = 16
 )
@@ -45,7 +41,7 @@ type FlowStreams struct {
 
 	mu      sync.Mutex
 	streams map[string]*flowStream // by the id of the subscription of one host
-	readers int
+	readers seats
 }
 
 // flowStream is the way of records from one host to a client.
@@ -151,12 +147,14 @@ func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	ctx, cancel := whileValid(r.Context())
 	defer cancel()
-	away, err := c.Flows.enter()
+	away, err := c.Flows.readers.take(mostFlowReaders)
 	if err != nil {
 		return err
 	}
 	defer away()
-	snap, err := c.DB.View(ctx)
+	beginning, begun := context.WithTimeout(ctx, questionTime)
+	defer begun()
+	snap, err := c.DB.View(beginning)
 	if err != nil {
 		return err
 	}
@@ -170,13 +168,21 @@ func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 	}
 	follow := query.Get("follow") == "true"
 	x := &flowReader{follow: follow, queue: make(chan flow.FlowRecord, flowQueue), ends: make(chan string, len(hosts)), gone: ctx.Done(), ended: map[string]bool{}}
-	leave, err := c.subscribe(ctx, hosts, flow.FlowSubscription{FlowFilter: filter, Follow: follow}, x)
+	leave, err := c.subscribe(beginning, ctx, hosts, flow.FlowSubscription{FlowFilter: filter, Follow: follow}, x)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	out := newFlowWriter(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
-	return c.stream(ctx, out, hosts, x, follow)
+	kind := "application/x-ndjson"
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		kind = "text/event-stream"
+	}
+	out, err := newStream(w, kind)
+	if err != nil {
+		return nil // the client has gone
+	}
+	c.sendFlows(ctx, &flowWriter{out, kind == "text/event-stream"}, hosts, x, follow)
+	return nil
 }
 
 // whileValid returns a context that ends with the caller's token.
@@ -186,21 +192,6 @@ func whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	return context.WithDeadline(ctx, who.Expires)
-}
-
-// enter counts a client until leave is called; it refuses too many.
-func (s *FlowStreams) enter() (leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.readers >= mostFlowReaders {
-		return nil, api.Errorf(http.StatusTooManyRequests, "%d clients read flow logs by this server already: ask again later", mostFlowReaders)
-	}
-	s.readers++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.readers--
-	}, nil
 }
 
 // flowFilter reads the filter of a query.
@@ -251,15 +242,15 @@ func flowFilter(snap *records.Snap, query url.Values) (f flow.FlowFilter, err er
 
 var protocols = map[string]uint8{"tcp": packet.ProtoTCP, "udp": packet.ProtoUDP, "icmp": packet.ProtoICMP, "icmpv6": packet.ProtoICMPv6, "sctp": packet.ProtoSCTP}
 
-// subscribe asks hosts to post, under a lease, until leave is called.
-func (c *console) subscribe(ctx context.Context, hosts []*topology.Host, ask flow.FlowSubscription, x *flowReader) (leave func(), err error) {
+// subscribe asks hosts to post, under a lease, until leave is called or life ends.
+func (c *console) subscribe(ctx, life context.Context, hosts []*topology.Host, ask flow.FlowSubscription, x *flowReader) (leave func(), err error) {
 	st := c.DB.Store()
 	lease, err := st.Grant(ctx, flowLease)
 	if err != nil {
 		return nil, err
 	}
 	ask.URLs, ask.Pin = c.Flows.Reach()
-	keeping, stop := context.WithCancel(ctx)
+	keeping, stop := context.WithCancel(life)
 	var kept sync.WaitGroup
 	kept.Go(func() { _ = st.KeepAlive(keeping, lease) }) // a lease that is lost ends the posts, which the client sees
 	ids := map[string]bool{}
@@ -267,7 +258,7 @@ func (c *console) subscribe(ctx context.Context, hosts []*topology.Host, ask flo
 		stop()
 		kept.Wait()
 		c.Flows.remove(ids)
-		away, cancel := context.WithTimeout(context.WithoutCancel(ctx), flowLease)
+		away, cancel := context.WithTimeout(context.WithoutCancel(life), flowLease)
 		defer cancel()
 		_ = st.Revoke(away, lease) // without it the requests stay until the lease ends
 	}
@@ -312,23 +303,21 @@ func (s *FlowStreams) remove(ids map[string]bool) {
 	}
 }
 
-// stream writes records as they come. Hosts that post nothing in time are named.
-func (c *console) stream(ctx context.Context, out *flowWriter, hosts []*topology.Host, x *flowReader, follow bool) error {
+// sendFlows writes records as they come, until the client leaves. Hosts that post nothing in time
+// are named.
+func (c *console) sendFlows(ctx context.Context, out *flowWriter, hosts []*topology.Host, x *flowReader, follow bool) {
 	silent := time.NewTimer(c.TraceWait)
 	defer silent.Stop()
-	beat := time.NewTicker(flowHeartbeat)
+	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	left := len(hosts)
-	if err := out.begin(); err != nil {
-		return nil // the client has gone
-	}
 	for follow || left > 0 {
 		var err error
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-api.Ending(ctx):
-			return nil
+			return
 		case r := <-x.queue:
 			err = out.write(&r)
 		case <-beat.C:
@@ -344,44 +333,24 @@ func (c *console) stream(ctx context.Context, out *flowWriter, hosts []*topology
 			}
 		}
 		if err != nil {
-			return nil
+			return
 		}
 	}
 	for len(x.queue) > 0 {
 		r := <-x.queue
 		if out.write(&r) != nil {
-			return nil
+			return
 		}
 	}
 	if n := x.takeLost(); n > 0 {
 		_ = out.write(&flow.FlowRecord{Lost: n})
 	}
-	return nil
 }
 
 // flowWriter writes records to a client, each at once.
 type flowWriter struct {
-	w      http.ResponseWriter
-	to     *http.ResponseController
+	*stream
 	events bool // server-sent events in place of lines
-}
-
-func newFlowWriter(w http.ResponseWriter, events bool) *flowWriter {
-	return &flowWriter{w, http.NewResponseController(w), events}
-}
-
-func (o *flowWriter) begin() error {
-	kind := "application/x-ndjson"
-	if o.events {
-		kind = "text/event-stream"
-	}
-	if err := o.to.SetReadDeadline(time.Time{}); err != nil { // of the request, which lasts
-		return err
-	}
-	o.w.Header().Set("Content-Type", kind)
-	o.w.Header().Set("Cache-Control", "no-store")
-	o.w.WriteHeader(http.StatusOK)
-	return o.send("")
 }
 
 func (o *flowWriter) write(r *flow.FlowRecord) error {
@@ -401,14 +370,4 @@ func (o *flowWriter) beat() error {
 		return o.send(": \n\n")
 	}
 	return o.send("\n")
-}
-
-func (o *flowWriter) send(text string) error {
-	if err := o.to.SetWriteDeadline(time.Now().Add(flowWriteTimeout)); err != nil {
-		return err
-	}
-	if _, err := o.w.Write([]byte(text)); err != nil {
-		return err
-	}
-	return o.to.Flush()
 }

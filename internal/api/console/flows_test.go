@@ -47,22 +47,22 @@ func TestFlowPosts(t *testing.T) {
 	}
 }
 
-// TestFlowReadersAreBounded: clients beyond the most are refused until another one leaves.
-func TestFlowReadersAreBounded(t *testing.T) {
+// TestSeats: clients beyond the most are refused until another one leaves.
+func TestSeats(t *testing.T) {
 	t.Parallel()
-	var s FlowStreams
+	var s seats
 	var leave func()
-	for range mostFlowReaders {
+	for range 16 {
 		var err error
-		if leave, err = s.enter(); err != nil {
+		if leave, err = s.take(16); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.enter(); err == nil || !strings.Contains(err.Error(), "16 clients read flow logs by this server already") {
+	if _, err := s.take(16); err == nil || !strings.Contains(err.Error(), "16 clients read this from the server already") {
 		t.Errorf("one more is answered %v", err)
 	}
 	leave()
-	if _, err := s.enter(); err != nil {
+	if _, err := s.take(16); err != nil {
 		t.Error(err)
 	}
 }

@@ -188,6 +188,9 @@ func (l *Log) describe(k FlowKey, p *Packet) *flow.FlowRecord {
 	r := &flow.FlowRecord{Time: l.now(), Host: l.host, Port: k.port, Peer: k.peer.String(), Protocol: k.proto, DestinationPort: k.service,
 		Verdict: k.verdict.String(), Code: k.code, Reply: k.reply}
 	if p != nil {
+		if len(l.places) >= mostRecords {
+			clear(l.places) // of ports that have come and gone
+		}
 		l.places[k.port] = place{p.Network, p.Project}
 	}
 	at := l.places[k.port]

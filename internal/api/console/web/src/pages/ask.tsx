@@ -1,123 +1,42 @@
-import { useEffect, useState } from "preact/hooks";
-import { type ApiError, call, type End, type Leg, type Name, type WhyAnswer } from "../api";
-import { failed } from "../load";
-import { Command, Empty, Failure, Page, paths, State, time } from "../parts";
-import { address, go, Link, query } from "../router";
+import type { Leg, Name, WhyAnswer } from "../api";
+import { Command, Empty, Page, paths, State } from "../parts";
+import { Answered, asked, At, commandLine, EndName, Moment, QuestionForm, Service, Text, useAnswer } from "../question";
+import { Link } from "../router";
 
-interface Question {
-  from: string;
-  to: string;
-  protocol: string;
-  port: string;
-  at: string;
-}
+const fields = ["from", "to", "protocol", "port", "at"] as const;
 
-/** asked returns the question of an address. */
-function asked(url: URL): Question {
-  const q = (name: string) => url.searchParams.get(name) ?? "";
-  return { from: q("from"), to: q("to"), protocol: q("protocol"), port: q("port"), at: q("at") };
-}
+type Question = Record<(typeof fields)[number], string>;
 
 export function Ask() {
-  const url = address.value;
-  const question = asked(url);
-  const [answer, setAnswer] = useState<WhyAnswer>();
-  const [error, setError] = useState<ApiError>();
-  const [busy, setBusy] = useState(false);
-  const [turn, setTurn] = useState(0);
-
-  useEffect(() => {
-    setAnswer(undefined);
-    setError(undefined);
-    if (!question.from || !question.to) return;
-    let shown = true;
-    setBusy(true);
-    call<WhyAnswer>("POST", "/v1/why", {
-      from: question.from,
-      to: question.to,
-      protocol: question.protocol,
-      port: question.port ? Number(question.port) : undefined,
-      at: question.at,
-    })
-      .then((a) => shown && setAnswer(a), (e) => shown && failed(e, setError))
-      .finally(() => shown && setBusy(false));
-    return () => {
-      shown = false;
-    };
-  }, [url.search, turn]);
-
-  const submit = (e: SubmitEvent) => {
-    e.preventDefault();
-    const form = e.currentTarget as HTMLFormElement;
-    const field = (name: string) => (form.elements.namedItem(name) as HTMLInputElement).value.trim();
-    const to = query("/ask", { from: field("from"), to: field("to"), protocol: field("protocol"), port: field("port"), at: field("at") });
-    if (to === url.pathname + url.search) setTurn(turn + 1);
-    else go(to);
-  };
+  const question = asked(fields);
+  const asking = useAnswer<WhyAnswer>("/v1/why", question, question.from !== "" && question.to !== "");
   return (
     <Page title="Ask">
-      <form class="question" onSubmit={submit} key={url.search}>
-        <p class="quiet">Would a new connection pass? An end is a port, by name or id, or an address, inside or outside.</p>
-        <label>
-          From
-          <input name="from" defaultValue={question.from} required autoCapitalize="none" spellcheck={false} placeholder="web or 198.51.100.7" />
-        </label>
-        <label>
-          To
-          <input name="to" defaultValue={question.to} required autoCapitalize="none" spellcheck={false} placeholder="db or 203.0.113.10" />
-        </label>
-        <label>
-          Protocol
-          <select name="protocol">
-            <option value="" selected={question.protocol === ""}>by the port</option>
-            <option value="tcp" selected={question.protocol === "tcp"}>TCP</option>
-            <option value="udp" selected={question.protocol === "udp"}>UDP</option>
-            <option value="icmp" selected={question.protocol === "icmp"}>ICMP</option>
-          </select>
-        </label>
-        <label>
-          Port
-          <input name="port" type="number" min={1} max={65535} defaultValue={question.port} placeholder="443" />
-        </label>
+      <QuestionForm fields={fields} asking={asking} text="Would a new connection pass? An end is a port, by name or id, or an address, inside or outside.">
+        <Text name="from" label="From" value={question.from} placeholder="web or 198.51.100.7" required />
+        <Text name="to" label="To" value={question.to} placeholder="db or 203.0.113.10" required />
+        <Service of={question} any="443" />
         <At value={question.at} />
-        <button type="submit" class="primary" disabled={busy}>{busy ? "Asking…" : "Ask"}</button>
-      </form>
-      <div aria-live="polite">
-        {error && <Failure error={error} again={() => setTurn(turn + 1)} />}
-        {answer && <Answer of={answer} question={question} />}
-        {!answer && !error && !busy && (
+      </QuestionForm>
+      <Answered
+        asking={asking}
+        hint={
           <Empty>
             <p>The answer says whether the connection passes, what decides, each step, and which change would let it pass.</p>
             <p>The address of this page then is the question: send it to a colleague.</p>
           </Empty>
-        )}
-      </div>
+        }
+      >
+        {(answer) => <Answer of={answer} question={question} />}
+      </Answered>
     </Page>
   );
 }
 
-/** At is the field for the time that a question is about. */
-export function At({ value }: { value: string }) {
-  return (
-    <label>
-      At
-      <input name="at" defaultValue={value} placeholder="now" autoCapitalize="none" spellcheck={false} title="A time such as 2026-11-28T06:00:00Z, or a revision from Changes; empty: now" />
-    </label>
-  );
-}
-
 /** commandOf returns the command line that asks the same. */
-export function commandOf(q: Question): string {
+function commandOf(q: Question): string {
   const to = q.port ? (q.to.includes(":") ? `[${q.to}]:${q.port}` : `${q.to}:${q.port}`) : q.to;
-  const words = ["heddle", "why", "--from", q.from, "--to", to];
-  if (q.protocol) words.push("--proto", q.protocol);
-  if (q.at) words.push("--at", q.at);
-  return words.map(quoted).join(" ");
-}
-
-/** quoted returns a word as a shell takes it. */
-export function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+  return commandLine(["heddle", "why"], { "--from": q.from, "--to": to, "--proto": q.protocol, "--at": q.at });
 }
 
 const verdicts = {
@@ -150,7 +69,7 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
             {remedies.map((r) => (
               <li key={r.text}>
                 <p><Words text={r.text} names={names} /></p>
-                <Command text={["heddle", ...r.command.filter((w, i) => i > 0 || w !== "heddle")].map(quoted).join(" ")} />
+                <Command text={commandLine(["heddle", ...r.command.filter((w, i) => i > 0 || w !== "heddle")])} />
               </li>
             ))}
           </ul>
@@ -162,21 +81,6 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
         <h2 id="command">As command</h2>
         <Command text={commandOf(question)} />
       </section>
-    </>
-  );
-}
-
-/** Moment says which state of the virtual network an answer is of. */
-export function Moment({ of: a }: { of: { revision: number; time?: string } }) {
-  return <>Of revision {a.revision} of the store{a.time && `, of ${time(a.time)}`}.</>;
-}
-
-export function EndName({ of: e }: { of: End }) {
-  return (
-    <>
-      {e.port ? <Link to={`/ports/${e.port}`}>{e.name || e.address}</Link> : <strong>{e.address}</strong>}
-      {e.port && e.name && ` (${e.address})`}
-      {e.host && ` on ${e.host}`}
     </>
   );
 }

@@ -3,7 +3,8 @@ import type { History, Name } from "../api";
 import { Await, Command, count, Empty, Page, paths, Ref, State, time } from "../parts";
 import { useLoad } from "../load";
 import { address, go, Link, query } from "../router";
-import { quoted, Words } from "./ask";
+import { commandLine } from "../question";
+import { Words } from "./ask";
 
 interface Filter {
   object: string;
@@ -81,11 +82,7 @@ function List({ of: h, filter }: { of: History; filter: Filter }) {
 }
 
 function commandOf(f: Filter): string {
-  const words = ["heddle", "history"];
-  if (f.object) words.push(f.object);
-  if (f.by) words.push("--by", f.by);
-  if (f.since) words.push("--since", f.since);
-  return words.map(quoted).join(" ");
+  return commandLine(["heddle", "history", ...(f.object ? [f.object] : [])], { "--by": f.by, "--since": f.since });
 }
 
 function GapNote({ of: g }: { of: Gap }) {

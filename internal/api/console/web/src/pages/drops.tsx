@@ -2,7 +2,7 @@ import type { CountedHost, Drop, Drops as Counted, Object as Thing, UnusedRules 
 import { useLoad } from "../load";
 import { Await, Command, count, Empty, Page, paths, Ref, Scroll, State, time } from "../parts";
 import { address, go, query } from "../router";
-import { quoted } from "./ask";
+import { commandLine } from "../question";
 
 interface Filter {
   port: string;
@@ -58,11 +58,7 @@ export function Drops() {
 }
 
 function commandOf(f: Filter): string {
-  const words = ["heddle", "drops"];
-  if (f.port) words.push(f.port);
-  if (f.host) words.push("--host", f.host);
-  if (f.code) words.push("--code", f.code);
-  return words.map(quoted).join(" ");
+  return commandLine(["heddle", "drops", ...(f.port ? [f.port] : [])], { "--host": f.host, "--code": f.code });
 }
 
 /** Since says since when all hosts have counted, and what is missing. */

@@ -1,119 +1,49 @@
-import { useEffect, useState } from "preact/hooks";
 import type { Reach as Row, ReachPairs, ReachPort } from "../answers";
-import { type ApiError, call, type Name, type ReachAnswer, type ServiceRange } from "../api";
-import { failed } from "../load";
-import { Command, count, Empty, Failure, Page, Ref, Scroll } from "../parts";
-import { address, go, query } from "../router";
-import { At, EndName, Moment, quoted } from "./ask";
-
-interface Question {
-  from: string;
-  to: string;
-  by: string;
-  protocol: string;
-  port: string;
-  at: string;
-}
+import type { Name, ReachAnswer, ServiceRange } from "../api";
+import { Command, count, Empty, Page, Ref, Scroll } from "../parts";
+import { Answered, asked, At, Choice, commandLine, EndName, Moment, QuestionForm, Service, Text, useAnswer } from "../question";
 
 const fields = ["from", "to", "by", "protocol", "port", "at"] as const;
+
+type Question = Record<(typeof fields)[number], string>;
 
 /** few is the number of ports that are listed by name; of more those are counted by their groups. */
 const few = 12;
 
 export function Reach() {
-  const url = address.value;
-  const question = Object.fromEntries(fields.map((f) => [f, url.searchParams.get(f) ?? ""])) as unknown as Question;
-  const [answer, setAnswer] = useState<ReachAnswer>();
-  const [error, setError] = useState<ApiError>();
-  const [busy, setBusy] = useState(false);
-  const [turn, setTurn] = useState(0);
-
-  useEffect(() => {
-    setAnswer(undefined);
-    setError(undefined);
-    if (!question.from && !question.to && !question.by) return;
-    let shown = true;
-    setBusy(true);
-    call<ReachAnswer>("POST", "/v1/reach", { ...question, port: question.port ? Number(question.port) : undefined })
-      .then((a) => shown && setAnswer(a), (e) => shown && failed(e, setError))
-      .finally(() => shown && setBusy(false));
-    return () => {
-      shown = false;
-    };
-  }, [url.search, turn]);
-
-  const submit = (e: SubmitEvent) => {
-    e.preventDefault();
-    const form = e.currentTarget as HTMLFormElement;
-    const values = Object.fromEntries(fields.map((f) => [f, (form.elements.namedItem(f) as HTMLInputElement).value.trim()]));
-    const to = query("/reach", values);
-    if (to === url.pathname + url.search) setTurn(turn + 1);
-    else go(to);
-  };
+  const question = asked(fields);
+  const asking = useAnswer<ReachAnswer>("/v1/reach", question, (question.from || question.to || question.by) !== "");
   return (
     <Page title="Reach">
-      <form class="question" onSubmit={submit} key={url.search}>
-        <p class="quiet">
-          Who reaches a machine, and by which services? Name what it is about: a port by name or id, or an address. With both ends only that pair is asked about.
-        </p>
-        <label>
-          From
-          <input name="from" defaultValue={question.from} autoCapitalize="none" spellcheck={false} placeholder="all" />
-        </label>
-        <label>
-          To
-          <input name="to" defaultValue={question.to} autoCapitalize="none" spellcheck={false} placeholder="all" />
-        </label>
-        <label>
-          All pairs by
-          <select name="by">
-            <option value="" selected={question.by === ""}>–</option>
-            <option value="group" selected={question.by === "group"}>group</option>
-            <option value="network" selected={question.by === "network"}>network</option>
-            <option value="project" selected={question.by === "project"}>project</option>
-          </select>
-        </label>
-        <label>
-          Protocol
-          <select name="protocol">
-            <option value="" selected={question.protocol === ""}>by the port</option>
-            <option value="tcp" selected={question.protocol === "tcp"}>TCP</option>
-            <option value="udp" selected={question.protocol === "udp"}>UDP</option>
-            <option value="icmp" selected={question.protocol === "icmp"}>ICMP</option>
-          </select>
-        </label>
-        <label>
-          Port
-          <input name="port" type="number" min={1} max={65535} defaultValue={question.port} placeholder="all" />
-        </label>
+      <QuestionForm
+        fields={fields}
+        asking={asking}
+        text="Who reaches a machine, and by which services? Name what it is about: a port by name or id, or an address. With both ends only that pair is asked about."
+      >
+        <Text name="from" label="From" value={question.from} placeholder="all" />
+        <Text name="to" label="To" value={question.to} placeholder="all" />
+        <Choice name="by" label="All pairs by" value={question.by} choices={{ "": "–", group: "group", network: "network", project: "project" }} />
+        <Service of={question} any="all" />
         <At value={question.at} />
-        <button type="submit" class="primary" disabled={busy}>{busy ? "Asking…" : "Ask"}</button>
-      </form>
-      <div aria-live="polite">
-        {error && <Failure error={error} again={() => setTurn(turn + 1)} />}
-        {answer && <Answer of={answer} question={question} />}
-        {!answer && !error && !busy && (
+      </QuestionForm>
+      <Answered
+        asking={asking}
+        hint={
           <Empty>
             <p>The answer lists all services that work for new connections, with who has them, inside and outside.</p>
             <p>All pairs want a service, such as TCP and a port, and are counted by group, network or project.</p>
           </Empty>
-        )}
-      </div>
+        }
+      >
+        {(answer) => <Answer of={answer} question={question} />}
+      </Answered>
     </Page>
   );
 }
 
 /** commandOf returns the command line that asks the same. */
 function commandOf(q: Question): string {
-  const words = ["heddle", "reach"];
-  const add = (flag: string, value: string) => value && words.push(flag, value);
-  add("--from", q.from);
-  add("--to", q.to);
-  add("--by", q.by);
-  add("--proto", q.protocol);
-  add("--port", q.port);
-  add("--at", q.at);
-  return words.map(quoted).join(" ");
+  return commandLine(["heddle", "reach"], { "--from": q.from, "--to": q.to, "--by": q.by, "--proto": q.protocol, "--port": q.port, "--at": q.at });
 }
 
 function Answer({ of: a, question }: { of: ReachAnswer; question: Question }) {
