@@ -327,7 +327,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.engine.live.publish = a.feed.traces.publish
 	a.feed.traces.readers = &flowReaders{engine: a.engine, post: o.PostFlows, publish: a.feed.traces.publish, log: a.log, ends: map[string]context.CancelFunc{}}
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
-	a.feed.registrar.carried = a.physical.carried
+	a.feed.registrar.physical = a.physical
 	a.replica.OnChange(a.feed.changed)
 	if o.Companion != nil {
 		a.companion = o.Companion(Shared{Objects: a.replica, Reports: a.presence, Deciding: a.deciding})

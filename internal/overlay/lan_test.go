@@ -504,18 +504,28 @@ func TestLANLeft(t *testing.T) {
 		}
 		l.commit(store.Op{Key: schema.HostStates.Key(h.id), Value: value})
 	}
+	underlay := func() store.KV {
+		kv, err := l.st.Get(t.Context(), schema.Underlays.Key(h.id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kv
+	}
 	for _, c := range []struct {
 		why          string
 		leave, enter func()
+		registered   bool // meanwhile the host's record says that it carries the network
 	}{
-		{"this agent is displaced", func() { reportAs("another") }, func() { reportAs(h.agent.place.instance) }},
-		{"the store refuses this agent", func() { h.agent.SetDenied(true) }, func() { h.agent.SetDenied(false) }},
+		{"this agent is displaced", func() { reportAs("another") }, func() { reportAs(h.agent.place.instance) }, true},
+		{"the store refuses this agent", func() { h.agent.SetDenied(true) }, func() { h.agent.SetDenied(false) }, false},
 	} {
+		isHome := func() bool { return l.homeBy(h, r.external, r.gateway.Port.MACAddress) == h }
 		if err := l.outside.ping(r.gatewayIP, 1); err != nil {
 			t.Fatalf("before %s: %v", c.why, err)
 		}
+		before := underlay()
 		c.leave()
-		l.wait("the LAN to be left: "+c.why, func() bool { return !isOn() && !carries(h) })
+		l.wait("the LAN to be left: "+c.why, func() bool { return !isOn() && !carries(h) && isHome() == c.registered })
 		l.outside.MustIP(t, "neigh flush dev eth0")
 		if l.outside.answers(r.gatewayIP) {
 			t.Errorf("%s, but it answers for the gateway on the LAN", c.why)
@@ -523,9 +533,16 @@ func TestLANLeft(t *testing.T) {
 		if !strings.Contains(h.log.String(), c.why) {
 			t.Errorf("the log does not say that %s", c.why)
 		}
+		// What the bridge had learnt of the gateway is no sign that it is back.
+		if _, err := l.bridge.Output(t.Context(), "bridge", "fdb", "del", r.gateway.Port.MACAddress.String(), "dev", h.name, "master"); err != nil {
+			t.Fatal(err)
+		}
 		c.enter()
-		l.wait("the LAN to be entered", func() bool { return isOn() && carries(h) })
+		l.wait("the LAN to be entered", func() bool { return isOn() && carries(h) && isHome() })
 		l.placed(r.gateway.Port.MACAddress, h)
+		if now := underlay(); c.registered && now.ModRevision != before.ModRevision {
+			t.Errorf("%s, and registers %s after that, which had others stand for its addresses", c.why, now.Value)
+		}
 	}
 	if err := l.outside.ping(r.gatewayIP, 3); err != nil {
 		t.Errorf("back on the LAN: %v", err)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -72,7 +71,7 @@ type physical struct {
 	net        hostnet.Net
 	obstacles  *obstacles
 	log        *slog.Logger
-	changed    func() // what this host carries is other than before
+	changed    func() // what this host carries, or the reason why it does not, is other than before
 
 	mu    sync.Mutex
 	state map[string]linkState // by physical network
@@ -176,11 +175,11 @@ func (p *physical) concerns(l hostnet.Link) bool {
 
 // look looks at all interfaces, and sets those up that have appeared.
 func (p *physical) look() {
-	before := p.carried()
+	changed := false
 	for network, name := range p.interfaces {
-		p.note(network, name, p.find(network, name))
+		changed = p.note(network, name, p.find(network, name)) || changed
 	}
-	if !maps.Equal(before, p.carried()) {
+	if changed {
 		p.changed()
 	}
 }
@@ -219,7 +218,8 @@ func (p *physical) find(network, name string) linkState {
 	return linkState{index: l.Index}
 }
 
-func (p *physical) note(network, name string, now linkState) {
+// note keeps the state of an interface, and reports whether it is other than before.
+func (p *physical) note(network, name string, now linkState) (changed bool) {
 	p.mu.Lock()
 	before, known := p.state[network]
 	p.state[network] = now
@@ -231,4 +231,5 @@ func (p *physical) note(network, name string, now linkState) {
 	default:
 		p.log.Warn("not carrying a physical network", "physical_network", network, "interface", name, "err", now.problem)
 	}
+	return now != before
 }

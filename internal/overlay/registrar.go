@@ -26,7 +26,7 @@ type registrar struct {
 	*Options
 	replica   *replica.Replica
 	published func(*snapshot.Snapshot) bool // whether the store has this host's keys
-	carried   func() map[string]string      // physical networks of this host, with its interfaces
+	physical  *physical
 	place     *displacement
 	changed   task.Notice // the records may differ from what they should be
 }
@@ -35,11 +35,11 @@ type registrar struct {
 func (r *registrar) Run(ctx context.Context) error {
 	wait, failing := task.Backoff{Least: time.Second, Most: 30 * time.Second}, false
 	for ctx.Err() == nil {
-		// Other hosts must have this one's keys before they send to it.
-		if r.place.Reason() == "" && r.published(r.replica.Snapshot()) {
-			if err := r.register(ctx); err != nil {
-				// A conflict with an earlier record ends with the next snapshot.
-				if !failing && ctx.Err() == nil && !errors.Is(err, store.ErrConflict) {
+		if r.isDue() {
+			err := r.register(ctx)
+			// A conflict with an earlier record ends with the next snapshot.
+			if err != nil && !errors.Is(err, store.ErrConflict) {
+				if !failing && ctx.Err() == nil {
 					r.Log.Warn("cannot register this host, will try again", "err", err)
 					failing = true
 				}
@@ -57,6 +57,13 @@ func (r *registrar) Run(ctx context.Context) error {
 	return nil
 }
 
+// isDue reports whether the host is to be registered as it is now. Other hosts must have this one's
+// keys before they send to it. What it carries is not known while its interfaces were looked at last
+// when it was displaced: to register that would have others stand for its addresses for a moment.
+func (r *registrar) isDue() bool {
+	return r.place.Reason() == "" && len(r.physical.keptOff(agentDisplaced)) == 0 && r.published(r.replica.Snapshot())
+}
+
 // tunnels returns the addresses of this host in its zones.
 func (o *Options) tunnels() (all []topology.HostTunnel) {
 	for _, z := range o.TunnelZones {
@@ -66,7 +73,7 @@ func (o *Options) tunnels() (all []topology.HostTunnel) {
 }
 
 func (r *registrar) underlay() *topology.HostUnderlay {
-	return &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels(), PhysicalNetworks: r.carried(), AvailabilityZone: r.AvailabilityZone}
+	return &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels(), PhysicalNetworks: r.physical.carried(), AvailabilityZone: r.AvailabilityZone}
 }
 
 // register writes this host's tunnel addresses, physical networks and zone to the store. A host
