@@ -57,9 +57,9 @@ func (r *registrar) Run(ctx context.Context) error {
 	return nil
 }
 
-// isDue reports whether the host is to be registered as it is now. Other hosts must have this one's
-// keys before they send to it. What it carries is not known while its interfaces were looked at last
-// when it was displaced: to register that would have others stand for its addresses for a moment.
+// isDue reports whether the host is to be registered as it is now. Other hosts must have this
+// one's keys before they send to it. What it carries is not known while its interfaces were looked
+// at last when it was displaced: others would stand for its addresses until the next record.
 func (r *registrar) isDue() bool {
 	return r.place.Reason() == "" && len(r.physical.keptOff(agentDisplaced)) == 0 && r.published(r.replica.Snapshot())
 }
