@@ -4,10 +4,13 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"heddle/internal/netlab"
 )
 
 var (
@@ -70,6 +73,7 @@ func TestConsole(t *testing.T) {
 	b.open("/drops", "Rules by which nothing passed", "Counted by 1 host, by all of them since", "never asked")
 	b.check("drops-unused")
 	b.open("/drops?code=nope", `code "nope": want one of docs/codes.md`)
+	b.flows(t, client)
 	b.objects(t, s, webPort.ID)
 
 	b.do(chromedp.Click(chromedp.CSS("header button")))
@@ -140,6 +144,27 @@ func (b *browser) changes(s *plugSite) {
 	b.wait("created security group just now")
 	b.open("/changes?object=closed", "created security group closed", "heddle history closed")
 	b.open("/changes?since=yesterday", "since \"yesterday\": want a time such as")
+}
+
+// flows looks at what hosts remember of flows to web, and sees the next ones as they come.
+func (b *browser) flows(t *testing.T, client *netlab.Namespace) {
+	b.open("/flows?port=web&verdict=drop&proto=udp", "client 10.0.0.12 web 10.0.0.11 udp 53 dropped no-rule Why?", "heddle flows --port web --proto udp --verdict drop")
+	b.check("flows")
+	b.do(chromedp.Click(chromedp.CSS("[aria-label=View] button:nth-child(2)")))
+	b.wait("From closed default", "default", "Answers are not counted")
+	b.check("flows-groups")
+	b.open("/flows?view=network&live=true&proto=udp&service=99", "live", "Nothing has come yet", "heddle flows --follow --proto udp --service 99")
+	b.check("flows-none")
+	b.do(chromedp.Click(chromedp.CSS("[aria-label=View] button:first-child")))
+	until(t, "flows as they come", "99 dropped no-rule", func() string {
+		datagrams(t, client, "10.0.0.11:99", 1)
+		return strings.Join(strings.Fields(strings.ReplaceAll(b.text(), "✕", "")), " ")
+	})
+	b.wait("client 10.0.0.12 web 10.0.0.11 udp 99 dropped no-rule")
+	b.check("flows-live")
+	b.do(chromedp.Click(chromedp.CSS("tbody td a[href^='/ask']")))
+	b.wait("udp 99 from client (10.0.0.12) on", "Denied")
+	b.open("/flows?peer=nope", `peer "nope": want an address or a prefix`)
 }
 
 // objects goes through the topology and the pages of objects.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"heddle/internal/api/operator"
 	"heddle/internal/topology/flow"
 )
 
@@ -29,10 +30,10 @@ func TestFlows(t *testing.T) {
 		t.Fatal("a rule lets no connection pass")
 	}
 	datagrams(t, client, "10.0.0.11:53", 40)
-	records := func(args string) (all []flow.FlowRecord) {
+	records := func(args string) (all []operator.Flow) {
 		t.Helper()
 		for line := range strings.Lines(sh.run(t, "flows -o json "+args)) {
-			var r flow.FlowRecord
+			var r operator.Flow
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				t.Fatalf("%v: %s", err, line)
 			}
@@ -45,6 +46,9 @@ func TestFlows(t *testing.T) {
 		for _, r := range records("--port web --verdict drop --proto udp --service 53") {
 			if r.Host != s.host.name || r.Code != flow.CodeNoRule || r.Peer != "10.0.0.11" || r.Source != "10.0.0.12" || r.Protocol != 17 || len(r.Rules) == 0 {
 				t.Fatalf("not what the filter selects: %+v", r)
+			}
+			if r.From == nil || r.From.Name != "client" || r.From.Network.Name != "blue" || r.To == nil || r.To.Name != "web" || r.To.Groups[0].Name != "closed" {
+				t.Fatalf("the ends have other names: %+v %+v", r.From, r.To)
 			}
 			if !r.First {
 				packets += r.Packets

@@ -13,8 +13,10 @@ type Call struct {
 	// Body is the type of the body; nil: there is none. Answer is that of the answer with status
 	// 200; nil for streams.
 	Body, Answer reflect.Type
-	// Stream is the kind of an answer that goes on, such as text/event-stream; "" = JSON.
+	// Stream is the kind of an answer that goes on, such as text/event-stream; "" = JSON. Item is
+	// the type of the JSON in each of its lines or events.
 	Stream string
+	Item   reflect.Type
 	// Open: users without the role admin may make it, too.
 	Open  bool
 	serve func(w http.ResponseWriter, r *http.Request) error
@@ -45,9 +47,10 @@ func NewBodyCall[Q, A any](pattern, summary string, h func(r *http.Request, body
 	}}
 }
 
-// NewStream returns a call whose answer goes on until the client leaves or [Ending].
-func NewStream(pattern, summary, kind string, h func(w http.ResponseWriter, r *http.Request) error, query ...Parameter) Call {
-	return Call{Pattern: pattern, Summary: summary, Query: query, Stream: kind, serve: h}
+// NewStream returns a call whose answer, of items of the type I, goes on until the client leaves or
+// [Ending].
+func NewStream[I any](pattern, summary, kind string, h func(w http.ResponseWriter, r *http.Request) error, query ...Parameter) Call {
+	return Call{Pattern: pattern, Summary: summary, Query: query, Stream: kind, Item: reflect.TypeFor[I](), serve: h}
 }
 
 func answer(w http.ResponseWriter) func(v any, err error) error {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
 	"heddle/internal/explain"
 	"heddle/internal/store/journal"
 	"heddle/internal/store/records"
@@ -82,7 +83,7 @@ func (c *console) calls() []api.Call {
 			api.Parameter{Name: "port", Text: "id, name or address of the only port"},
 			api.Parameter{Name: "host", Text: "name or id of the only host whose counters to read"},
 			api.Parameter{Name: "code", Text: "the only code of drops"}),
-		api.NewStream("GET /v1/flows", "records of hosts' flow logs, a JSON object a line, or as events for text/event-stream", "application/x-ndjson", c.flows,
+		api.NewStream[operator.Flow]("GET /v1/flows", "records of hosts' flow logs, a JSON object a line, or as events for text/event-stream", "application/x-ndjson", c.flows,
 			api.Parameter{Name: "follow", Text: "true: those to come, until the client leaves"},
 			api.Parameter{Name: "host", Text: "name or id of the only host"},
 			api.Parameter{Name: "port", Text: "id, name or address of a port at either end"},
@@ -102,7 +103,7 @@ func (c *console) calls() []api.Call {
 			api.Parameter{Name: "before", Text: "the answer's next, to continue it"},
 			api.Parameter{Name: "limit", Text: "number of changes, 100 unless given"}),
 		api.NewCall("GET /v1/revisions/{revision}", "what changed at a revision", c.revision),
-		api.NewStream("GET /v1/events", "changes of the store, with revisions as ids, and the event reset where some were left out", "text/event-stream", c.events,
+		api.NewStream[changeEvent]("GET /v1/events", "changes of the store, with revisions as ids, and the event reset where some were left out", "text/event-stream", c.events,
 			api.Parameter{Name: "since", Text: "revision after which to begin, in place of the header Last-Event-ID"},
 			api.Parameter{Name: "kinds", Text: "kinds of objects, by commas"}),
 		api.NewCall("GET /v1/openapi.json", "this description", func(*http.Request) (json.RawMessage, error) { return openAPI, nil }).ToAll(),

@@ -181,7 +181,8 @@ func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return nil // the client has gone
 	}
-	c.sendFlows(ctx, &flowWriter{out, kind == "text/event-stream"}, hosts, x, follow)
+	names := &flowNames{db: c.DB, snap: snap, read: time.Now()}
+	c.sendFlows(ctx, &flowWriter{out, names, kind == "text/event-stream"}, hosts, x, follow)
 	return nil
 }
 
@@ -319,7 +320,7 @@ func (c *console) sendFlows(ctx context.Context, out *flowWriter, hosts []*topol
 		case <-api.Ending(ctx):
 			return
 		case r := <-x.queue:
-			err = out.write(&r)
+			err = out.write(ctx, &r)
 		case <-beat.C:
 			err = out.beat()
 		case <-x.ends:
@@ -328,7 +329,7 @@ func (c *console) sendFlows(ctx context.Context, out *flowWriter, hosts []*topol
 			for _, h := range hosts {
 				if _, heard := x.heard.Load(h.Name); !heard {
 					left--
-					err = out.write(&flow.FlowRecord{Host: h.Name, Error: "its agent posts no flow log: it is of an earlier version, or does not reach this server; look at its log"})
+					err = out.write(ctx, &flow.FlowRecord{Host: h.Name, Error: "its agent posts no flow log: it is of an earlier version, or does not reach this server; look at its log"})
 				}
 			}
 		}
@@ -338,23 +339,24 @@ func (c *console) sendFlows(ctx context.Context, out *flowWriter, hosts []*topol
 	}
 	for len(x.queue) > 0 {
 		r := <-x.queue
-		if out.write(&r) != nil {
+		if out.write(ctx, &r) != nil {
 			return
 		}
 	}
 	if n := x.takeLost(); n > 0 {
-		_ = out.write(&flow.FlowRecord{Lost: n})
+		_ = out.write(ctx, &flow.FlowRecord{Lost: n})
 	}
 }
 
 // flowWriter writes records to a client, each at once.
 type flowWriter struct {
 	*stream
+	names  *flowNames
 	events bool // server-sent events in place of lines
 }
 
-func (o *flowWriter) write(r *flow.FlowRecord) error {
-	line, err := json.Marshal(r)
+func (o *flowWriter) write(ctx context.Context, r *flow.FlowRecord) error {
+	line, err := json.Marshal(o.names.named(ctx, r))
 	if err != nil {
 		return err
 	}

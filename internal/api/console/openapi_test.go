@@ -139,8 +139,11 @@ func (d *description) document() jsonSchema {
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
 func (d *description) operation(c *api.Call, path string) jsonSchema {
-	answer := jsonSchema{c.Stream: jsonSchema{"schema": jsonSchema{"type": "string"}}}
-	if c.Answer != nil {
+	var answer jsonSchema
+	if c.Stream != "" {
+		item := jsonSchema{"type": "string", "contentMediaType": "application/json", "contentSchema": d.schema(c.Item)}
+		answer = jsonSchema{c.Stream: jsonSchema{"schema": item}}
+	} else {
 		answer = content(d.schema(c.Answer))
 	}
 	op := jsonSchema{"summary": c.Summary, "responses": jsonSchema{

@@ -28,7 +28,7 @@ var dist embed.FS
 const distDir = "web/dist"
 
 // pages are the addresses at which the page is served. It shows what its address names.
-var pages = []string{"/{$}", "/ask", "/reach", "/changes", "/drops", "/topology", "/hosts", "/hosts/{id}", "/ports/{id}", "/networks/{id}", "/routers/{id}", "/groups/{id}"}
+var pages = []string{"/{$}", "/ask", "/reach", "/changes", "/flows", "/drops", "/topology", "/hosts", "/hosts/{id}", "/ports/{id}", "/networks/{id}", "/routers/{id}", "/groups/{id}"}
 
 // RegisterPage adds the page and the sessions of browsers to mux, which is not behind
 // api.RequireToken.

@@ -122,6 +122,12 @@ export interface ChangeEnds {
   text?: string;
 }
 
+/** changeEvent is a revision of the store, with what changed. */
+export interface ChangeEvent {
+  changes: ObjectChanged[];
+  revision: number;
+}
+
 /** ChangeExample is one packet whose fate differs. */
 export interface ChangeExample {
   from: WhyEnd;
@@ -268,6 +274,51 @@ export interface Drops {
 export interface Floating {
   address: string;
   port: Name | null;
+}
+
+/** Flow is a record of a host's flow log, with the names of what it is about. */
+export interface Flow {
+  bytes?: number;
+  code?: string;
+  destinationPort?: number;
+  error?: string;
+  first?: boolean;
+  flows?: number;
+  from?: FlowEnd;
+  host?: string;
+  icmpCode?: number;
+  icmpType?: number;
+  left?: number;
+  lost?: number;
+  nat?: FlowNAT;
+  network?: string;
+  packets?: number;
+  peer?: string;
+  peerPort?: string;
+  port?: string;
+  ports?: number;
+  project?: string;
+  protocol?: number;
+  reply?: boolean;
+  rules?: string[];
+  source?: string;
+  sourcePort?: number;
+  time?: string;
+  to?: FlowEnd;
+  verdict?: string;
+}
+
+/** FlowEnd is a port at an end of a flow. */
+export interface FlowEnd {
+  groups: Object[];
+  name: string;
+  network: Object;
+}
+
+/** FlowNAT has the addresses and ports with which a packet leaves. */
+export interface FlowNAT {
+  destination: string;
+  source: string;
 }
 
 /** Formats holds the format that the store is in, and those that its live members know. */
@@ -477,6 +528,13 @@ export interface Object {
   id: string;
   kind: string;
   name?: string;
+}
+
+/** objectChanged is an object that changed. */
+export interface ObjectChanged {
+  change: string;
+  id: string;
+  kind: string;
 }
 
 /** physicalNetworkView is a physical network that the cloud uses. */

@@ -8,22 +8,41 @@ export class ApiError extends Error {
   }
 }
 
-/** call makes a call; the browser adds the session's cookie. */
-export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+/** request makes a call; the browser adds the session's cookie. */
+async function request(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   let res: Response;
   try {
     res = await fetch(path, {
       method,
       headers: { Accept: "application/json", "X-Heddle-Console": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
     });
   } catch {
     throw new ApiError(0, "The server does not answer. It may be restarting, or this machine is offline.");
   }
-  if (res.status === 204) return undefined as T;
+  if (res.ok) return res;
   const answer = await res.json().catch(() => ({}));
-  if (!res.ok) throw new ApiError(res.status, answer?.error?.message ?? `The server answered ${res.status}.`);
-  return answer as T;
+  throw new ApiError(res.status, answer?.error?.message ?? `The server answered ${res.status}.`);
+}
+
+/** call returns the answer to a call. */
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const res = await request(method, path, body);
+  return (res.status === 204 ? undefined : await res.json().catch(() => ({}))) as T;
+}
+
+/** lines passes each line of an answer on as it comes, until the answer ends. */
+export async function lines<T>(path: string, signal: AbortSignal, pass: (line: T) => void): Promise<void> {
+  const reader = (await request("GET", path, undefined, signal)).body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop()!;
+    for (const part of parts) if (part !== "") pass(JSON.parse(part));
+  }
 }
 
 export type { Found, Health, History, PortStates, PortSummary, ReachAnswer, Rule, RouterEnd, Revision, ServiceRange, Topology, WhyAnswer } from "./answers";

@@ -6,6 +6,7 @@ import { Login } from "./login";
 import { Ask } from "./pages/ask";
 import { Changes } from "./pages/changes";
 import { Drops } from "./pages/drops";
+import { Flows } from "./pages/flows";
 import { Hosts } from "./pages/hosts";
 import { GroupPage, HostPage, NetworkPage, PortPage, RouterPage } from "./pages/objects";
 import { Overview } from "./pages/overview";
@@ -22,6 +23,7 @@ const sections = [
   { path: "/reach", name: "Reach" },
   { path: "/topology", name: "Topology" },
   { path: "/changes", name: "Changes" },
+  { path: "/flows", name: "Flows" },
   { path: "/drops", name: "Drops" },
   { path: "/hosts", name: "Hosts" },
 ];
@@ -44,6 +46,8 @@ function Shown({ path }: { path: string }) {
       return <Ask />;
     case "reach":
       return <Reach />;
+    case "flows":
+      return <Flows />;
     case "drops":
       return <Drops />;
     case "changes":

@@ -37,6 +37,7 @@ export function PortPage({ id }: { id: string }) {
               <Link to={query("/ask", { from: p.id })}>Would a connection pass?</Link>
               <Link to={query("/topology", { scope: p.summary.network.id })}>Show in the topology</Link>
               <Link to={query("/changes", { object: p.id })}>Changes</Link>
+              <Link to={query("/flows", { port: p.id })}>Flows</Link>
               <Link to={query("/drops", { port: p.id })}>Drops</Link>
             </Links>
             <Facts
@@ -108,6 +109,7 @@ export function NetworkPage({ id }: { id: string }) {
             <Links>
               <Link to={query("/topology", { scope: n.id })}>Show in the topology</Link>
               <Link to={query("/changes", { object: n.id })}>Changes</Link>
+              <Link to={query("/flows", { network: n.id })}>Flows</Link>
             </Links>
             <Facts
               rows={[
