@@ -38,6 +38,13 @@ func TestWhy(t *testing.T) {
 	if connects(client, "10.0.0.11:80") {
 		t.Error("a group without rules lets packets in")
 	}
+	succeed(t, s.ctl, "port", "set", "web", "--description", "of no account", "--data", s.data)
+	since, _ := output(t, s.ctl, append(why, "--since")...)
+	has(t, since, "\ndenied since this change; before it was allowed\n", "  admin: update ports web (", "        - security_groups[]: default (", "        + security_groups[]: closed ("+closed.ID+")\n")
+	hasNot(t, since, "of no account")
+	since, _ = output(t, s.ctl, "why", "--data", s.data, "--from", "client", "--to", "198.51.100.7", "--since")
+	has(t, since, "\ndenied since this change; before it was without an answer: port ", " is not bound to a host: ", "+ heddle:bound_host_id: ")
+	refuse(t, s.ctl, 1, "since: it is about a new connection at present", append(why, "--since", "--at", "1h")...)
 	_, command, found := strings.Cut(text, "\n  heddle ")
 	if !found {
 		t.Fatalf("no command in\n%s", text)

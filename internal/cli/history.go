@@ -166,12 +166,14 @@ func (p *changePrinter) line(format string, args ...any) {
 	terminal.Fprintln(p.w, fmt.Sprintf(format, args...))
 }
 
-func (p *changePrinter) gap(g operator.Gap) {
+func (p *changePrinter) gap(g operator.Gap) { p.line("%s", gapText(g)) }
+
+func gapText(g operator.Gap) string {
 	reason := ""
 	if g.Reason != "" {
 		reason = ": " + g.Reason
 	}
-	p.line("not recorded between %s (revision %d) and %s (revision %d)%s", localTime(g.AfterTime), g.After, localTime(g.UntilTime), g.Until, reason)
+	return fmt.Sprintf("not recorded between %s (revision %d) and %s (revision %d)%s", localTime(g.AfterTime), g.After, localTime(g.UntilTime), g.Until, reason)
 }
 
 func (p *changePrinter) revision(r *operator.Revision) {

@@ -34,6 +34,7 @@ or a gateway of a router, a route, a floating IP or an administrative state is w
 were tried in memory, and are not carried out. Exits 1 if the connection would not pass.
   heddle why --from web --to db:5432
   heddle why --from web:40122 --to db:5432 --reply
+  heddle why --from web --to db:5432 --since
   heddle why --from 198.51.100.7 --to 203.0.113.10:443 --steps`,
 		Args: cobra.NoArgs,
 	}
@@ -47,9 +48,10 @@ were tried in memory, and are not carried out. Exits 1 if the connection would n
 	f.BoolVar(&req.Live, "live", false, "wait for the next real first packet like this, 20 seconds at most, and explain it")
 	f.BoolVar(&req.Dropped, "dropped", false, "likewise for the next one that is dropped")
 	f.StringVar(&at, "at", "", "answer for a past `time`, such as 2h, 3d or 2026-11-28T06:00:00Z, or a revision as heddle history prints it")
+	f.BoolVar(&req.Since, "since", false, "say, too, since which change the verdict is as it is, and who made it")
 	withFlag(f, &with)
 	f.BoolVar(&steps, "steps", false, "print each step of both ways")
-	for _, name := range []string{"from", "to", "proto", "reply", "live", "dropped", "at", "steps"} {
+	for _, name := range []string{"from", "to", "proto", "reply", "live", "dropped", "at", "since", "steps"} {
 		perCall(f, name)
 	}
 	cobra.CheckErr(cmd.MarkFlagRequired("from"))
@@ -81,6 +83,7 @@ were tried in memory, and are not carried out. Exits 1 if the connection would n
 			names := &flow.TraceAnswer{Names: a.Names}
 			with.printWith(cmd.OutOrStdout(), a.Refused, func(text string) string { return withNames(names, text) })
 			printWhy(cmd.OutOrStdout(), &a, steps)
+			printSince(cmd.OutOrStdout(), &a)
 		}
 		if err == nil && a.Verdict != operator.Allowed {
 			err = &command.Exit{Code: 1}
@@ -152,6 +155,36 @@ func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 	for _, r := range a.Remedies {
 		line("  %s", strings.Join(r.Command, " "))
 	}
+}
+
+// printSince prints since which change a question has its verdict.
+func printSince(w io.Writer, a *operator.WhyAnswer) {
+	s := a.Since
+	if s == nil {
+		return
+	}
+	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
+	verdict := string(s.Verdict)
+	if s.Verdict != a.Verdict {
+		verdict += ", for a connection that no host knows,"
+	}
+	if s.Change != nil {
+		before := string(s.Before)
+		if before == "" {
+			before = "without an answer: " + s.Fault
+		}
+		line("%s since this change; before it was %s", verdict, before)
+		p := changePrinter{w, a.Names, s.Change.Epoch}
+		p.revision(s.Change)
+		return
+	}
+	why := map[operator.PastEnd]string{
+		operator.PastBegins: "where the journal begins", operator.PastRestored: "since the store was restored or replaced", operator.PastLimit: "as far as there was time to look",
+	}[s.End]
+	if g := s.Gap; g != nil {
+		why = gapText(*g)
+	}
+	line("%s since %s or longer: %d changes looked at; %s", verdict, localTime(s.Back), s.Looked, why)
 }
 
 // objectText names an object, and what it is part of.

@@ -81,13 +81,17 @@ func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, 
 		return nil, err
 	}
 	h := &operator.History{Epoch: newest, Changes: append([]operator.Revision{}, changes...), Gaps: []operator.Gap{}, Begins: p.BeginsTime, Problem: j.Problem()}
-	for _, g := range p.Gaps {
-		h.Gaps = append(h.Gaps, operator.Gap{After: g.After.Revision, AfterTime: g.AfterTime, Until: g.Until.Revision, UntilTime: g.UntilTime, Reason: g.Unreadable})
+	for i := range p.Gaps {
+		h.Gaps = append(h.Gaps, *describeGap(&p.Gaps[i]))
 	}
 	if p.Next != (journal.Position{}) {
 		h.Next = fmt.Sprintf("%d.%d", p.Next.Epoch, p.Next.Revision)
 	}
 	return h, nil
+}
+
+func describeGap(g *journal.Gap) *operator.Gap {
+	return &operator.Gap{After: g.After.Revision, AfterTime: g.AfterTime, Until: g.Until.Revision, UntilTime: g.UntilTime, Reason: g.Unreadable}
 }
 
 // Show returns what changed at a position. It returns nil if nothing that is recorded did.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/operator"
 	"heddle/internal/explain"
+	"heddle/internal/history"
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/topology/flow"
@@ -29,6 +31,9 @@ const (
 	mostQuestions = 2
 	// liveWait bounds how long a question waits for a real packet.
 	liveWait = 20 * time.Second
+	// sinceSearch bounds the search for the change since which a verdict is as it is. It leaves
+	// time to say how far it has come.
+	sinceSearch = 7 * time.Second
 )
 
 // inFlight counts questions that are being answered.
@@ -73,10 +78,8 @@ func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyA
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	if req.At != "" {
-		if err := mayAskAt(caller, req); err != nil {
-			return nil, err
-		}
+	if err := checkPast(caller, req); err != nil {
+		return nil, err
 	}
 	at, err := c.moment(ctx, req.At)
 	if err != nil {
@@ -105,12 +108,47 @@ func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyA
 	if caller.Admin() {
 		a.Revision, a.Names = at.revision(), whyNames(snap, a)
 	}
-	return a, nil
+	if req.Since {
+		err = c.since(ctx, caller, req, a)
+	}
+	return a, err
 }
 
-// mayAskAt refuses questions about the past that have no answer.
-func mayAskAt(caller neutron.Caller, q *operator.WhyRequest) error {
+// since adds to an answer the change since which it has its verdict.
+func (c *console) since(ctx context.Context, caller neutron.Caller, q *operator.WhyRequest, a *operator.WhyAnswer) error {
+	present, err := c.past(ctx)
+	if err != nil {
+		return err
+	}
+	past, err := history.NewRewind(c.Journal, present)
+	if err != nil {
+		return api.Errorf(http.StatusNotFound, "since: %v", err)
+	}
+	searching, cancel := context.WithTimeout(ctx, sinceSearch)
+	defer cancel()
+	turn, err := explain.NewWorld().Since(present, caller, q, past.Earlier(searching))
+	if err != nil {
+		return faultError(err)
+	}
+	s := &operator.WhySince{Verdict: turn.Verdict, Before: turn.Before, Fault: turn.Fault, Looked: turn.Looked}
+	if s.Back, s.End, s.Gap, err = past.End(); err != nil {
+		return err
+	}
+	if turn.Turned() {
+		s.Change = past.Undone()
+		maps.Copy(a.Names, changeNames(present, []operator.Revision{*s.Change}))
+	}
+	a.Since = s
+	return nil
+}
+
+// checkPast refuses questions about the past that have no answer.
+func checkPast(caller neutron.Caller, q *operator.WhyRequest) error {
 	switch {
+	case q.Since && (q.At != "" || q.Live || q.Dropped || q.Reply || len(q.With) > 0):
+		return api.Errorf(http.StatusBadRequest, "since: it is about a new connection at present: ask without at, live, dropped, reply and with")
+	case q.At == "" && !q.Since:
+		return nil
 	case !caller.Admin():
 		return api.Errorf(http.StatusForbidden, "A question about the past wants the role admin.")
 	case q.Live || q.Dropped:

@@ -26,6 +26,8 @@ type WhyRequest struct {
 	At string `json:"at,omitempty"`
 	// With asks about what it would be after a change, of which nothing is done.
 	With []ChangeStep `json:"with,omitempty"`
+	// Since asks, too, since which change the verdict is as it is.
+	Since bool `json:"since,omitempty"`
 }
 
 // Verdict is the answer to a question in a word.
@@ -52,9 +54,37 @@ type WhyAnswer struct {
 	There    WhyLeg        `json:"there"`
 	Back     *WhyLeg       `json:"back,omitempty"` // null: nothing is known to arrive that could be answered
 	Remedies []Remedy      `json:"remedies"`       // after all of which it would pass
+	Since    *WhySince     `json:"since,omitempty"`
 	// Names has what the ids in the answer stand for.
 	Names map[string]flow.TraceName `json:"names,omitempty"`
 }
+
+// WhySince is the change since which a question has its verdict (explain §8), as the server
+// simulates it for a new connection: those of the past are not recorded.
+type WhySince struct {
+	Verdict Verdict `json:"verdict"`
+	// Before is the verdict before the change, "" if there was no answer, which Fault explains.
+	Before Verdict   `json:"before,omitempty"`
+	Fault  string    `json:"fault,omitempty"`
+	Change *Revision `json:"change,omitempty"` // null: none was found
+	// Looked is the number of changes that were undone for it, the oldest of them at Back. End says
+	// why there are no more, if none was found.
+	Looked int       `json:"looked"`
+	Back   time.Time `json:"back"`
+	End    PastEnd   `json:"end,omitempty"`
+	Gap    *Gap      `json:"gap,omitempty"`
+}
+
+// PastEnd is the cause for which a search in the past went no further.
+type PastEnd string
+
+// Causes for which a search goes no further.
+const (
+	PastBegins   PastEnd = "begins"   // the journal begins there
+	PastGap      PastEnd = "gap"      // what is before was not recorded, or cannot be read
+	PastRestored PastEnd = "restored" // the store was restored or replaced
+	PastLimit    PastEnd = "limit"    // the search has taken as long as it may
+)
 
 // WhyEnd is one end of a question.
 type WhyEnd struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"heddle/internal/store"
 	"heddle/internal/store/snapshot"
 )
 
@@ -41,6 +42,16 @@ func (s *Snap) ChangedSince(earlier *Snap) (ids map[string][]string, known bool)
 
 // Same reports whether two are of one snapshot.
 func (s *Snap) Same(o *Snap) bool { return s.snap == o.snap }
+
+// With returns the snapshot with changes of its tables, at a revision that may be an earlier one; s
+// itself if they change nothing. It leaves out what cannot be decoded, as a replica does.
+func (s *Snap) With(tables snapshot.Tables, changes []store.Event, revision int64) *Snap {
+	update, _ := tables.Apply(s.snap, changes, revision)
+	if len(update.Changed) == 0 {
+		return s
+	}
+	return &Snap{update.Next}
+}
 
 // Over returns a reader of a replica's snapshot.
 func Over(s *snapshot.Snapshot) *Snap { return &Snap{s} }

@@ -1087,6 +1087,7 @@ export interface WhyAnswer {
   remedies: Remedy[];
   revision: number;
   service: string;
+  since?: WhySince;
   there: WhyLeg;
   time?: string;
   to: WhyEnd;
@@ -1120,9 +1121,22 @@ export interface WhyRequest {
   port?: number;
   protocol?: string;
   reply?: boolean;
+  since?: boolean;
   sourcePort?: number;
   to?: string;
   with?: ChangeStep[];
+}
+
+/** WhySince is the change since which a question has its verdict, as the server simulates it for a new connection: those of the past are not recorded. */
+export interface WhySince {
+  back: string;
+  before?: "allowed" | "denied" | "one-way";
+  change?: Revision;
+  end?: "begins" | "gap" | "restored" | "limit";
+  fault?: string;
+  gap?: Gap;
+  looked: number;
+  verdict: "allowed" | "denied" | "one-way";
 }
 
 /** WorkloadAnswer is the answer of a temporary workload, or the reason why there is none. */

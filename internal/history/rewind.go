@@ -1,0 +1,146 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"heddle/internal/api/operator"
+	"heddle/internal/store"
+	"heddle/internal/store/journal"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
+)
+
+// Rewind undoes commits in tables, the newest first. What the journal does not record stays as it
+// is.
+type Rewind struct {
+	journal *journal.Journal
+	tables  snapshot.Tables
+	snap    *records.Snap
+	epoch   int
+	next    journal.Position // commits before it are still to be undone
+	undone  *journal.Commit  // the last one; nil: none
+	began   time.Time        // of the journal
+	end     operator.PastEnd
+	gap     *operator.Gap
+	err     error
+}
+
+// leastUndone and mostUndone are the numbers of commits that are read at once: few at first, since
+// most questions are about the newest ones, and many at last, since each reading searches for the
+// values before them as far as to the beginning of a segment.
+const leastUndone, mostUndone = 64, 4096
+
+// NewRewind returns a Rewind that begins with the present. The journal must have all changes of it.
+func NewRewind(j *journal.Journal, present *records.Snap) (*Rewind, error) {
+	newest := j.Position()
+	if newest.Revision < present.Revision() {
+		return nil, fmt.Errorf("the journal has nothing after revision %d: %s", newest.Revision, j.Problem())
+	}
+	return &Rewind{journal: j, tables: snapshot.Of(schema.All()...), snap: present, epoch: newest.Epoch, next: journal.Position{Epoch: newest.Epoch, Revision: present.Revision() + 1}}, nil
+}
+
+// Earlier yields the tables as they were before each commit that has changed them. It goes on until
+// ctx ends, or what is before is not known.
+func (r *Rewind) Earlier(ctx context.Context) iter.Seq[*records.Snap] {
+	return func(yield func(*records.Snap) bool) {
+		for limit := leastUndone; ; limit = min(4*limit, mostUndone) {
+			page, err := r.journal.Commits(ctx, journal.Query{Before: r.next, Limit: limit})
+			if err != nil {
+				r.err = err
+				return
+			}
+			if r.began = page.BeginsTime; !r.undoAll(ctx, page, yield) {
+				return
+			}
+		}
+	}
+}
+
+// undoAll undoes the commits of a page, and reports whether to go on with the next one.
+func (r *Rewind) undoAll(ctx context.Context, page *journal.Page, yield func(*records.Snap) bool) bool {
+	for i := range page.Commits {
+		c := &page.Commits[i]
+		switch gap := gapAbove(page.Gaps, c); {
+		case c.Epoch != r.epoch:
+			r.end = operator.PastRestored
+		case gap != nil:
+			r.end, r.gap = operator.PastGap, gap
+		case ctx.Err() != nil:
+			r.end = operator.PastLimit
+		}
+		if r.end != "" {
+			return false
+		}
+		r.next, r.undone = c.Position, c
+		before := r.snap.With(r.tables, undoing(c), c.Revision-1)
+		if before.Same(r.snap) {
+			continue
+		}
+		if r.snap = before; !yield(before) {
+			return false
+		}
+	}
+	switch {
+	case len(page.Gaps) > 0:
+		r.end, r.gap = operator.PastGap, describeGap(&page.Gaps[0])
+	case page.Next == journal.Position{}:
+		r.end = operator.PastBegins
+	case page.Next.Epoch != r.epoch:
+		r.end = operator.PastRestored
+	case ctx.Err() != nil:
+		r.end = operator.PastLimit
+	default:
+		r.next = page.Next
+	}
+	return r.end == ""
+}
+
+// gapAbove returns the gap between a commit and a later one, or in what the commit has changed.
+func gapAbove(gaps []journal.Gap, c *journal.Commit) *operator.Gap {
+	for i := range gaps {
+		if c.Compare(gaps[i].After) <= 0 {
+			return describeGap(&gaps[i])
+		}
+	}
+	if slices.ContainsFunc(c.Changes, func(change journal.Change) bool { return change.Unknown }) {
+		return &operator.Gap{After: c.Revision - 1, AfterTime: c.Time, Until: c.Revision, UntilTime: c.Time, Reason: "the values before this change cannot be read"}
+	}
+	return nil
+}
+
+// undoing returns the changes that undo a commit.
+func undoing(c *journal.Commit) (events []store.Event) {
+	for _, change := range c.Changes {
+		kv := store.KV{Key: change.Key, Value: change.Before, ModRevision: c.Revision - 1}
+		events = append(events, store.Event{KV: kv, Deleted: change.Before == nil})
+	}
+	return events
+}
+
+// Undone returns the last commit that was undone, nil if none was.
+func (r *Rewind) Undone() *operator.Revision {
+	if r.undone == nil {
+		return nil
+	}
+	one := describe(r.undone)
+	return &one
+}
+
+// End returns the time as far back as to which commits were undone, and why there are no more, with
+// the gap if that is one; "" = nothing has ended it.
+func (r *Rewind) End() (back time.Time, why operator.PastEnd, gap *operator.Gap, err error) {
+	switch {
+	case r.end == operator.PastBegins:
+		back = r.began
+	case r.gap != nil:
+		back = r.gap.UntilTime
+	case r.undone != nil:
+		back = r.undone.Time
+	}
+	return back, r.end, r.gap, r.err
+}
