@@ -62,7 +62,7 @@ var may = map[string][]string{
 	"internal/overlay/wireguard":     {"internal/hostnet"},
 	"internal/overlay/workload":      join(words, []string{"internal/hostnet"}),
 	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.
-	"internal/policy":       join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft", "calico/legacy", "internal/store/schema"}),
+	"internal/policy":       join(words, machinery, []string{"internal/policy/calc", "internal/policy/judge", "internal/policy/nft", "calico/legacy", "internal/store/schema"}),
 	"internal/policy/nft":   join(words, []string{"internal/policy/calc", "internal/reconcile"}),
 	"internal/policy/judge": join(words, []string{"internal/policy/calc"}),
 	"internal/bgp":          join(words, machinery),
@@ -91,8 +91,8 @@ var may = map[string][]string{
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),
 	"internal/xen/agent":   join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Questions about the virtual network are answered by the code that forwards, and by the
-	// translation of what a change would be.
-	"internal/explain": join(words, machinery, []string{"internal/api/operator", "internal/control/translate", "internal/reach", "internal/store/schema", "internal/topology/simulate"}),
+	// translation of what a change would be; those about routed hosts by what their agents decide.
+	"internal/explain": join(words, machinery, []string{"internal/api/operator", "internal/control/translate", "internal/policy", "internal/policy/calc", "internal/policy/judge", "internal/reach", "internal/store/schema", "internal/topology/simulate"}),
 	// History knows what changes mean, and follows them by the store alone.
 	"internal/history": join(words, machinery, []string{"internal/api/operator", "internal/store/schema"}),
 	// Edges.

@@ -455,8 +455,9 @@ func (s *server) addOperator() error {
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	status := console.Options{
 		DB: s.db, Formats: schema.KnownFormats(), Log: s.log.With("part", "console"), StoreMembers: s.storeMembers, Certificates: s.certificates, Journal: s.journal,
-		Neutron: s.draft, Events: console.NewEvents(),
+		Neutron: s.draft, Events: console.NewEvents(), Calico: replica.New(s.store, replica.Options{Log: s.log.With("part", "calico objects")}, schema.CalicoObjects()),
 	}
+	s.tasks = append(s.tasks, status.Calico)
 	if c.cluster.on {
 		status.Cluster = s.clusterMembers
 	}

@@ -170,7 +170,7 @@ func (q *questionedCloud) why(from, to int) error {
 		return err
 	}
 	noAgent := func(context.Context, *explain.Probe) (*flow.TraceAnswer, error) { return nil, nil }
-	_, err = q.world.Why(q.ctx, snap, owner(), &operator.WhyRequest{From: q.ports[from], To: q.ports[to], Port: 1000}, noAgent)
+	_, err = q.world.Why(q.ctx, snap, owner(), &operator.WhyRequest{From: q.ports[from], To: q.ports[to], Port: 1000}, explain.Sources{Ask: noAgent})
 	return err
 }
 

@@ -26,12 +26,13 @@ func whyCommand() *cobra.Command {
 	var with changeFile
 	cmd := &cobra.Command{
 		Use:   "why --from PORT|ADDRESS[:PORT] --to PORT|ADDRESS[:PORT]",
-		Short: "Ask whether a new connection would pass the virtual network, and why",
+		Short: "Ask whether a new connection would pass the virtual network or routed hosts, and why",
 		Long: `Follows the first packet of a connection, and the answer to it, and says what lets them pass or drops them. An end is a port, by id or
-name, or an address: of a port, a floating one, or one outside. The agent of the host where the packet comes in answers with the
+name, or an address: of a port, a floating one, or one outside. It may also be an endpoint of Calico's data model on a routed host: by its id, its
+workload's, WORKLOAD/ENDPOINT, HOST/WORKLOAD/ENDPOINT or, of a host endpoint, HOST/ENDPOINT. The agent of the host where the packet comes in answers with the
 connections that it knows; where none is alive the server answers alone. If a rule of a security group or of a firewall group, an interface
 or a gateway of a router, a route, a floating IP or an administrative state is what is missing, it prints the commands that make it; they
-were tried in memory, and are not carried out. Exits 1 if the connection would not pass.
+were tried in memory, and are not carried out; on routed hosts these are rules of policies and profiles. Exits 1 if the connection would not pass.
   heddle why --from web --to db:5432
   heddle why --from web:40122 --to db:5432 --reply
   heddle why --from web --to db:5432 --since
@@ -117,7 +118,8 @@ func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 	names := &flow.TraceAnswer{Names: a.Names}
 	printMoment(w, a.Revision, a.Time)
 	line("%s: %s from %s to %s", a.Verdict, a.Service, endText(a.From), endText(a.To))
-	leg := func(way string, l *operator.WhyLeg) {
+	var leg func(way string, l *operator.WhyLeg)
+	leg = func(way string, l *operator.WhyLeg) {
 		verdict := "denied"
 		if l.Allowed {
 			verdict = "passes"
@@ -136,24 +138,36 @@ func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 			l.Trace.Names = a.Names
 			printWalk(w, &l.Trace)
 		}
+		if l.Rest != nil {
+			leg("then ", l.Rest)
+		}
 	}
 	leg("there", &a.There)
+	routed := a.From.Endpoint != "" || a.To.Endpoint != ""
 	switch {
 	case a.Back != nil:
 		leg("back ", a.Back)
-	case a.There.Allowed:
+	case a.Verdict == operator.Allowed:
 		line("back  not known: the packet leaves for what is outside")
 	default:
 		line("back  none: nothing arrives that could be answered")
 	}
-	if !a.There.Trace.LiveState && a.There.Trace.HostID == "" {
+	if routed {
+		line("note   routed hosts are judged by the store, without what is in force on a host alone: its own settings, connections and routes")
+	} else if !a.There.Trace.LiveState && a.There.Trace.HostID == "" {
 		line("note   no agent answered; the server did, which knows no connections")
 	}
 	if len(a.Remedies) > 0 {
 		line("with this it would pass, as tried in memory:")
 	}
 	for _, r := range a.Remedies {
-		line("  %s", strings.Join(r.Command, " "))
+		if r.Input == "" {
+			line("  %s", strings.Join(r.Command, " "))
+			continue
+		}
+		line("  %s <<'END'", strings.Join(r.Command, " "))
+		line("%s", r.Input)
+		line("END")
 	}
 }
 
@@ -206,7 +220,7 @@ func objectText(o *flow.Object) string {
 // endText names an end.
 func endText(e operator.WhyEnd) string {
 	text := e.Address.String()
-	if e.Port != "" {
+	if e.Port != "" || e.Endpoint != "" {
 		text = strings.TrimSpace(e.Name + " " + text)
 	}
 	if e.Host != "" {

@@ -224,8 +224,8 @@ func (l *leg) dropper() *flow.Object {
 	return nil
 }
 
-// dropped returns the headers that a packet had where it was dropped.
-func (l *leg) dropped() headers {
+// last returns the headers that a packet had at the end of its way, or where it was dropped.
+func (l *leg) last() headers {
 	h := l.sent
 	for i := range l.Trace.Walk {
 		s := &l.Trace.Walk[i]
@@ -266,7 +266,7 @@ func (t *trial) firewallRules(l *leg) []change {
 	if !ok {
 		return nil
 	}
-	sent := l.dropped()
+	sent := l.last()
 	rule := neutron.FirewallRule{Standard: neutron.Standard{ID: t.newID(), Name: fmt.Sprintf("allow-%s-%d", sent.service.name, t.number)}, Enabled: true, Action: "allow",
 		Protocol: sent.service.name, IPVersion: 4, SourceIPAddress: sent.src.String(), DestinationIPAddress: sent.dst.String()}
 	create := []string{"openstack", "firewall", "group", "rule", "create", "--name", rule.Name, "--action", "allow", "--protocol", rule.Protocol}

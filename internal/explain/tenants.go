@@ -20,7 +20,7 @@ const foreign = "another project's"
 // what is known to be harmless: kinds and codes, and what is about the project's own objects. No
 // host, and no id, name or address of others is in it.
 func (x *inquiry) conceal(a *operator.WhyAnswer) {
-	a.Revision, a.From.Host, a.To.Host, a.Names = 0, "", "", map[string]flow.TraceName{}
+	a.Revision, a.From.Host, a.To.Host, a.From.Endpoint, a.To.Endpoint, a.Names = 0, "", "", "", "", map[string]flow.TraceName{}
 	x.concealLeg(&a.There, a.Names)
 	if a.Back != nil {
 		x.concealLeg(a.Back, a.Names)
@@ -52,6 +52,9 @@ func (x *inquiry) concealLeg(l *operator.WhyLeg, names map[string]flow.TraceName
 		seen.Reason = fmt.Sprintf("dropped by the %s %s", strings.ReplaceAll(o.Kind, "-", " "), cmp.Or(o.ID, "of another project"))
 	default:
 		seen.Reason = "does not arrive"
+	}
+	if seen.Rest = l.Rest; l.Rest != nil {
+		x.concealLeg(seen.Rest, names)
 	}
 	*l = seen
 }

@@ -21,7 +21,7 @@ var tenant = neutron.Caller{UserID: "t", ProjectID: "tenant", Roles: []string{"m
 
 // asked asks as the tenant.
 func (c *cloud) asked(q operator.WhyRequest) (*operator.WhyAnswer, error) {
-	return c.world.Why(c.t.Context(), c.view(), tenant, &q, c.agents)
+	return c.world.Why(c.t.Context(), c.view(), tenant, &q, c.sources())
 }
 
 // shared makes a network of the operators that all projects use, with a port of theirs and one of

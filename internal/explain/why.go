@@ -34,31 +34,36 @@ type Ask func(context.Context, *Probe) (*flow.TraceAnswer, error)
 // simulation counts. An error is a [Fault], or one of ask.
 //
 // Callers who are no administrators may ask about ports of their project, and learn nothing about
-// objects of others.
-func (w *World) Why(ctx context.Context, snap *records.Snap, caller neutron.Caller, q *operator.WhyRequest, ask Ask) (*operator.WhyAnswer, error) {
+// objects of others. Endpoints on routed hosts are found by Calico's objects, out of src.
+func (w *World) Why(ctx context.Context, snap *records.Snap, caller neutron.Caller, q *operator.WhyRequest, src Sources) (*operator.WhyAnswer, error) {
+	r, err := w.findSites(ctx, snap, caller, q, src)
+	switch {
+	case err != nil:
+		return nil, err
+	case r != nil && r.crosses():
+		return w.whyAcross(ctx, r, src.Ask)
+	case r != nil:
+		return w.whyRouted(r), nil
+	}
 	x, there, err := w.inquire(snap, caller, q)
 	if err != nil {
 		return nil, err
 	}
 	if q.Live || q.Dropped {
-		err = x.await(ctx, ask, there, q)
+		err = x.await(ctx, src.Ask, there, q)
 	} else {
-		err = x.consult(ctx, ask, there)
+		err = x.consult(ctx, src.Ask, there)
 	}
 	if err != nil {
 		return nil, err
 	}
 	back := w.answerTo(x, there)
 	if back != nil {
-		if err := x.consult(ctx, ask, back); err != nil {
+		if err := x.consult(ctx, src.Ask, back); err != nil {
 			return nil, err
 		}
 	}
-	for _, l := range []*leg{there, back} {
-		if l != nil {
-			l.nameObjects(snap)
-		}
-	}
+	nameLegs(snap, there, back)
 	a := x.answer(there, back)
 	if failed := firstDenied(there, back); failed != nil && !failed.overruled && !x.reply {
 		a.Remedies = append(a.Remedies, w.remedies(x, failed)...)
@@ -67,6 +72,15 @@ func (w *World) Why(ctx context.Context, snap *records.Snap, caller neutron.Call
 		x.conceal(a)
 	}
 	return a, nil
+}
+
+// nameLegs names the objects of what directions there are.
+func nameLegs(snap *records.Snap, legs ...*leg) {
+	for _, l := range legs {
+		if l != nil {
+			l.nameObjects(snap)
+		}
+	}
 }
 
 // inquire simulates the first packet of a question.

@@ -33,19 +33,26 @@ type cloud struct {
 	world *World
 	// agents answers in place of hosts' agents; nil: none is alive.
 	agents Ask
+	calico *replica.Replica
+}
+
+// sources returns those of answers beside the tables.
+func (c *cloud) sources() Sources {
+	return Sources{Ask: c.agents, Calico: c.calico.Fresh}
 }
 
 func newCloud(t testing.TB) *cloud {
 	t.Helper()
 	st := store.NewMemory()
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
-	c := &cloud{t: t, db: records.NewDB(st, rep), world: NewWorld()}
+	c := &cloud{t: t, db: records.NewDB(st, rep), world: NewWorld(), calico: replica.New(st, replica.Options{}, schema.CalicoObjects())}
 	var err error
 	if c.Service, err = control.New(c.db, control.Options{Quotas: map[string]int{"port": -1, "security_group": -1, "security_group_rule": -1, "network": -1, "subnet": -1},
 		PhysicalNetworks: map[string]control.PhysicalNetwork{"public": {Flat: true}}}); err != nil {
 		t.Fatal(err)
 	}
 	apitest.Run(t, rep)
+	apitest.Run(t, c.calico)
 	c.commit(func(tx *records.Tx) error {
 		errs := []error{schema.TunnelZones.Put(tx, &topology.TunnelZone{ID: topology.DefaultTunnelZone, Name: "default", Type: "VXLAN"})}
 		for i, name := range []string{"h1", "h2"} {
@@ -118,7 +125,7 @@ func (c *cloud) why(from, to string, port uint16, verdict operator.Verdict) *ope
 }
 
 func (c *cloud) ask(q *operator.WhyRequest) (*operator.WhyAnswer, error) {
-	return c.world.Why(c.t.Context(), c.view(), admin, q, c.agents)
+	return c.world.Why(c.t.Context(), c.view(), admin, q, c.sources())
 }
 
 // twoTiers makes two networks behind a router: web on h1 and db on h2, with the default group, and

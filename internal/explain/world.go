@@ -7,8 +7,10 @@ import (
 	"strings"
 	"sync"
 
+	"heddle/internal/policy"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/simulate"
@@ -18,10 +20,13 @@ import (
 // what has changed since the last one. Connections are not in the store, and so not known here. Its
 // methods may be called from any goroutine.
 type World struct {
-	mu     sync.Mutex
-	world  *simulate.World
-	roster *roster       // of the last question about reachability
-	at     *records.Snap // that the world was brought to last
+	mu       sync.Mutex
+	world    *simulate.World
+	roster   *roster            // of the last question about reachability
+	at       *records.Snap      // that the world was brought to last
+	fleet    *policy.Fleet      // routed hosts; nil: no question has been about them
+	fleetAt  *snapshot.Snapshot // that fleet was brought to last
+	exemptAt *records.Snap      // that the interfaces which policy leaves alone are of
 	// affected has the ids of what changes may have affected, while a comparison notes them.
 	affected map[string]bool
 

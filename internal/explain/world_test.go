@@ -36,7 +36,7 @@ func TestWorldFollowsSnapshots(t *testing.T) {
 		for port := range 3 {
 			q := operator.WhyRequest{From: web.ID, To: db.ID, Port: uint16(7000 + port)}
 			want := map[bool]operator.Verdict{true: operator.Allowed, false: operator.Denied}[i > port && i < 4]
-			a, err := c.world.Why(t.Context(), snaps[i], admin, &q, c.agents)
+			a, err := c.world.Why(t.Context(), snaps[i], admin, &q, c.sources())
 			if err != nil {
 				t.Fatal(err)
 			}

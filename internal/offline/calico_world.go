@@ -12,7 +12,6 @@ import (
 	"heddle/internal/policy"
 	"heddle/internal/policy/calc"
 	"heddle/internal/policy/judge"
-	"heddle/internal/policy/nft"
 )
 
 // policyWorld is the host of a case: what calc decided for it, and its interfaces.
@@ -35,7 +34,7 @@ type hostInterface struct {
 
 // world calculates what the agent of the case's host would.
 func (c *policyCase) world(extensions bool) (*policyWorld, error) {
-	w := &policyWorld{config: judgeConfig(&c.settings), owners: map[netip.Addr]string{}, invalid: slices.Clone(c.problems),
+	w := &policyWorld{config: c.settings.Judge(), owners: map[netip.Addr]string{}, invalid: slices.Clone(c.problems),
 		places:     map[string]judge.Place{outside: {}, hostSelf: judge.LocalHost()},
 		interfaces: map[judge.Place]*hostInterface{{}: {name: externalInterface}}}
 	var opts []calico.Option
@@ -58,22 +57,6 @@ func (c *policyCase) world(extensions bool) (*policyWorld, error) {
 	w.workloads(c, changes.Workloads)
 	w.hosts(c, changes.Hosts)
 	return w, nil
-}
-
-// judgeConfig returns those of the agent's settings that decide about packets.
-func judgeConfig(s *policy.Settings) judge.Config {
-	failsafes := func(list []nft.Failsafe) (out []judge.Failsafe) {
-		for _, f := range list {
-			out = append(out, judge.Failsafe(f))
-		}
-		return out
-	}
-	return judge.Config{
-		ToHost:          map[nft.HostAction]judge.ToHost{nft.ToHostReturn: judge.ToHostReturn, nft.ToHostAccept: judge.ToHostAccept}[s.Rules.ToHost],
-		FailsafeInbound: failsafes(s.Rules.FailsafeInbound), FailsafeOutbound: failsafes(s.Rules.FailsafeOutbound),
-		AcceptInvalid: s.Rules.AcceptInvalid, DropsAccepted: s.Rules.OnDrop == nft.Accept || s.Rules.OnDrop == nft.LogAndAccept,
-		OpenStack: s.Rules.OpenStack, Metadata: s.Rules.Metadata, IPIP: s.IPIP,
-	}
 }
 
 // workloads places the workloads at their interfaces. One whose interface is not named like a

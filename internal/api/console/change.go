@@ -14,11 +14,13 @@ import (
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
 )
 
 // draft is a change that is made in memory alone, by Neutron's own API.
 type draft struct {
-	base    int64 // revision that it is a change of
+	base    int64         // revision that it is a change of
+	under   *records.Snap // likewise
 	fork    *records.Fork
 	neutron http.Handler
 	ids     map[string]string // of the objects that steps have made, by the ids that steps have for them
@@ -34,7 +36,7 @@ func (c *console) newDraft(ctx context.Context, at moment, steps []operator.Chan
 	if at.time != nil {
 		under = nil // it has the present
 	}
-	d := &draft{base: at.snap.Revision(), fork: records.NewFork(at.snap, under, schema.All()...), ids: map[string]string{}, refused: []operator.RefusedStep{}}
+	d := &draft{base: at.snap.Revision(), under: at.snap, fork: records.NewFork(at.snap, under, schema.All()...), ids: map[string]string{}, refused: []operator.RefusedStep{}}
 	var err error
 	if d.neutron, err = c.Neutron(d.fork.DB(), asCaller{api.Who(ctx)}); err != nil {
 		return nil, err
@@ -46,6 +48,12 @@ func (c *console) newDraft(ctx context.Context, at moment, steps []operator.Chan
 		}
 	}
 	return d, nil
+}
+
+// calico returns Calico's objects with what the change makes of them.
+func (d *draft) calico(under *snapshot.Snapshot) *snapshot.Snapshot {
+	update, _ := snapshot.Of(schema.CalicoObjects()).Apply(under, d.fork.Written(), under.Revision)
+	return update.Next
 }
 
 // asCaller takes every token for one of the caller's.

@@ -20,6 +20,7 @@ import (
 	"heddle/internal/explain"
 	"heddle/internal/store/journal"
 	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -47,6 +48,8 @@ type Options struct {
 	Journal *journal.Journal
 	Events  *Events      // the store's recent changes, as its replica adds them
 	Flows   *FlowStreams // of hosts that post flow logs to clients
+	// Calico follows Calico's objects, for questions about routed hosts; nil: there are none.
+	Calico *replica.Replica
 	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
 	Cluster func(context.Context) ([]ClusterMember, error)
 	// Neutron makes Neutron's API over another store, such as a fork, to try changes by; nil: there

@@ -14,6 +14,7 @@ import (
 	"heddle/internal/history"
 	"heddle/internal/store/journal"
 	"heddle/internal/store/records"
+	"heddle/internal/store/snapshot"
 )
 
 // moment is the virtual network at a time.
@@ -34,6 +35,29 @@ func (c *console) with(ctx context.Context, at moment, steps []operator.ChangeSt
 		return moment{}, err
 	}
 	return moment{snap: d.fork.Snap(), world: c.surveyed(at), time: at.time, draft: d}, nil
+}
+
+// calicoAt returns what has Calico's objects at a moment; nil: this server does not follow them.
+func (c *console) calicoAt(at moment) func(context.Context) (*snapshot.Snapshot, error) {
+	return func(ctx context.Context) (*snapshot.Snapshot, error) {
+		under := at.snap.Tables()
+		if at.draft != nil {
+			under = at.draft.under.Tables()
+		}
+		if at.time == nil {
+			if c.Calico == nil {
+				return nil, nil
+			}
+			var err error
+			if under, err = c.Calico.At(ctx, under.Revision); err != nil {
+				return nil, err
+			}
+		}
+		if at.draft == nil {
+			return under, nil
+		}
+		return at.draft.calico(under), nil
+	}
 }
 
 // refused returns the steps of a change that the server would refuse.

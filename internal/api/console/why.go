@@ -92,7 +92,7 @@ func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyA
 		return nil, err
 	}
 	snap := at.snap
-	a, err := at.world.Why(ctx, snap, caller, req, func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
+	ask := func(ctx context.Context, p *explain.Probe) (*flow.TraceAnswer, error) {
 		if at.time != nil || at.draft != nil {
 			return nil, nil // agents know the present
 		}
@@ -100,7 +100,8 @@ func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyA
 			return c.askAgent(ctx, snap, flow.TraceRequest{HostID: p.HostID, PortID: p.PortID, Live: p.Live}, liveWait)
 		}
 		return c.askLive(ctx, snap, entry{p.PortID, p.HostID}, p.Frame, p.State)
-	})
+	}
+	a, err := at.world.Why(ctx, snap, caller, req, explain.Sources{Ask: ask, Calico: c.calicoAt(at)})
 	if err != nil {
 		return nil, faultError(err)
 	}
@@ -159,13 +160,15 @@ func checkPast(caller neutron.Caller, q *operator.WhyRequest) error {
 
 // whyNames returns what the ids in an answer stand for.
 func whyNames(snap *records.Snap, a *operator.WhyAnswer) map[string]flow.TraceName {
-	texts := []string{a.There.Reason, a.There.Port, a.From.Port, a.To.Port}
-	traces := []*flow.TraceAnswer{&a.There.Trace}
-	nearest := a.There.Nearest
-	if a.Back != nil {
-		texts = append(texts, a.Back.Reason, a.Back.Port)
-		traces = append(traces, &a.Back.Trace)
-		nearest = append(nearest, a.Back.Nearest...)
+	texts := []string{a.From.Port, a.To.Port}
+	var traces []*flow.TraceAnswer
+	var nearest []operator.NearestRule
+	for _, l := range []*operator.WhyLeg{&a.There, a.Back} {
+		for ; l != nil; l = l.Rest {
+			texts = append(texts, l.Reason, l.Port)
+			traces = append(traces, &l.Trace)
+			nearest = append(nearest, l.Nearest...)
+		}
 	}
 	for _, n := range nearest {
 		texts = append(texts, n.Group, n.Text)

@@ -88,10 +88,12 @@ const (
 
 // WhyEnd is one end of a question.
 type WhyEnd struct {
-	Port    string     `json:"port,omitempty"` // id; "" = an address outside
-	Name    string     `json:"name,omitempty"` // of the port
-	Address netip.Addr `json:"address"`        // by which the other end knows it
-	Host    string     `json:"host,omitempty"` // name of the host that serves the port
+	Port string `json:"port,omitempty"` // id; "" = an address outside
+	Name string `json:"name,omitempty"` // of the port
+	// Endpoint is the key of an endpoint of Calico's data model, on a routed host.
+	Endpoint string     `json:"endpoint,omitempty"`
+	Address  netip.Addr `json:"address"`        // by which the other end knows it
+	Host     string     `json:"host,omitempty"` // name of the host that serves the port
 }
 
 // WhyLeg is one direction of a question.
@@ -105,6 +107,9 @@ type WhyLeg struct {
 	// nearest.
 	Nearest []NearestRule    `json:"nearest,omitempty"`
 	Trace   flow.TraceAnswer `json:"trace"`
+	// Rest is the rest of the way between a virtual network and a routed host, in the other of the
+	// two: Allowed above tells of the first part alone.
+	Rest *WhyLeg `json:"rest,omitempty"`
 }
 
 // NearestRule is a rule of a security group that does not allow a packet, and why.
@@ -119,4 +124,6 @@ type NearestRule struct {
 type Remedy struct {
 	Text    string   `json:"text"`
 	Command []string `json:"command"` // words of heddle's command line
+	// Input is the text that the command reads from its standard input.
+	Input string `json:"input,omitempty"`
 }

@@ -20,7 +20,7 @@ const DefaultMaxSetSize = 1 << 20
 // policies, lists and sets are needed, for all updates together: the first call fills each set in
 // one go. A Calc serves one goroutine.
 type Calc struct {
-	host      string
+	host      string                // "": all are local
 	invalid   map[calico.Key]string // why a stored object is refused
 	endpoints *endpoints
 	index     *index
@@ -44,6 +44,13 @@ func New(host string) *Calc {
 		classes: map[*localClass]bool{}, selections: map[string]*selection{}}
 	return c
 }
+
+// NewForAll returns the calculation for all hosts together: what it decides for each endpoint is
+// what the host's own would.
+func NewForAll() *Calc { return New("") }
+
+// isLocal reports whether the endpoints of a host are decided on.
+func (c *Calc) isLocal(host string) bool { return c.host == "" || host == c.host }
 
 // queue holds items that Changes must look at, each once.
 type queue[T interface{ mark() *bool }] struct{ items []T }
@@ -168,7 +175,7 @@ func (c *Calc) Invalid(key calico.Key, partial any, reason string) {
 // setWorkload takes a workload endpoint; nil: there is none.
 func (c *Calc) setWorkload(key calico.WorkloadEndpointKey, o *calico.WorkloadEndpoint) {
 	var l *local
-	if key.Host == c.host {
+	if c.isLocal(key.Host) {
 		if l = c.locals.workloads[key]; l == nil {
 			if o == nil {
 				return
@@ -197,7 +204,7 @@ func (c *Calc) setWorkload(key calico.WorkloadEndpointKey, o *calico.WorkloadEnd
 // version stays; without one, o is the readable part.
 func (c *Calc) setHost(key calico.HostEndpointKey, o *calico.HostEndpoint, invalid string) {
 	var l *local
-	if key.Host == c.host {
+	if c.isLocal(key.Host) {
 		if l = c.locals.hosts[key]; l == nil {
 			if o == nil && invalid == "" {
 				return

@@ -58,7 +58,7 @@ func shown(text string) string {
 
 func (c *Calc) hostInForce(key calico.HostEndpointKey) string {
 	switch l := c.locals.hosts[key]; {
-	case key.Host != c.host:
+	case !c.isLocal(key.Host):
 		return "its last valid version, if there is one: the addresses of the other host's endpoint"
 	case l == nil || l.host == nil:
 		return "nothing: the endpoint is absent"

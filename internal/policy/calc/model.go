@@ -22,6 +22,14 @@ const (
 	Outbound
 )
 
+// String returns inbound or outbound.
+func (d Direction) String() string {
+	if d == Outbound {
+		return "outbound"
+	}
+	return "inbound"
+}
+
 // ListID names one list of rules: of a policy or a profile, in a direction.
 type ListID struct {
 	Tier      string // empty for a profile

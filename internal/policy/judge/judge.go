@@ -20,6 +20,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/policy/calc"
+	"heddle/internal/topology/flow"
 )
 
 // State is the state of a packet's connection in connection tracking.
@@ -109,15 +110,29 @@ func (f Failsafe) String() string {
 
 // Verdict is the decision over a packet.
 type Verdict struct {
-	Allowed bool
-	By      string // what decided, like "policy default/web inbound rule 2"
-	Walk    []Step // what the packet was held against, in order
+	Allowed   bool
+	By        string    // what decided, like "policy default/web inbound rule 2"
+	Code      flow.Code // of a denial
+	Decider   Decider
+	Untracked bool   // allowed by untracked policy, so that no connection is made of it
+	Walk      []Step // what the packet was held against, in order
+}
+
+// Decider is the part of policy that decided over a packet; the zero Decider is none.
+type Decider struct {
+	Endpoint  Place // whose policy it is
+	Direction calc.Direction
+	List      calc.ListID // of the rule, or the list that is missing; the zero ListID: no list's
+	Rule      int         // index in the stored list; 0: none
+	Tier      string      // whose default denies
 }
 
 // Step is one thing with which a packet was matched.
 type Step struct {
 	Where string // like "policy default/web inbound"
 	What  string // like "rule 2 matches: allow"
+	List  calc.ListID
+	Rule  int // of List, that matches; 0: none
 }
 
 // Judge decides over a packet.
@@ -125,7 +140,7 @@ func Judge(rules *Rules, config Config, p Packet) Verdict {
 	j := judgement{rules: rules, config: config, p: p}
 	in, out := rules.Way(p)
 	d := j.decide(j.side(in), j.side(out))
-	return Verdict{Allowed: d.allowed, By: d.by, Walk: j.walk}
+	return Verdict{Allowed: d.allowed, By: d.by, Code: d.code, Decider: d.decider, Untracked: d.allowed && j.untrackedAllowed, Walk: j.walk}
 }
 
 // judgement is the way of one packet.
@@ -139,17 +154,20 @@ type judgement struct {
 }
 
 func (j *judgement) note(where, format string, args ...any) {
-	j.walk = append(j.walk, Step{where, fmt.Sprintf(format, args...)})
+	j.walk = append(j.walk, Step{Where: where, What: fmt.Sprintf(format, args...)})
 }
 
 // decision is that of one part of the way. If it is not final, the next part decides.
 type decision struct {
 	final, allowed bool
 	by             string
+	code           flow.Code // of a denial
+	decider        Decider
 }
 
 func allow(by string) decision { return decision{final: true, allowed: true, by: by} }
-func deny(by string) decision  { return decision{final: true, by: by} }
+
+func deny(code flow.Code, by string) decision { return decision{final: true, code: code, by: by} }
 
 // undecided returns the decision of a part that does not judge this packet, with the reason.
 func undecided(why string) decision { return decision{by: why} }
@@ -159,6 +177,7 @@ type side struct {
 	local    bool
 	workload *calc.Workload
 	host     *calc.Host
+	place    Place
 	name     string // of the endpoint, for text
 }
 
@@ -185,9 +204,9 @@ func (j *judgement) side(p Place) side {
 	case p.localHost:
 		return side{local: true}
 	case p.isWorkload():
-		return side{workload: j.rules.workload(p.workload), name: p.workload.Endpoint}
+		return side{workload: j.rules.workload(p.workload), place: p, name: p.workload.Endpoint}
 	case p.isHost():
-		return side{host: j.rules.hosts[p.host], name: p.host.Endpoint}
+		return side{host: j.rules.hosts[p.host], place: p, name: p.host.Endpoint}
 	}
 	return side{}
 }
@@ -208,7 +227,7 @@ func (j *judgement) decide(in, out side) decision {
 	j.translate(in)
 	if out.local && !in.local && j.config.IPIP && j.p.Src.Is4() && j.p.Protocol == ipInIP {
 		j.note("tunnel", "no host is known by the source address: deny")
-		return deny("IPIP from an address that is no host's")
+		return deny(flow.CodeToHost, "IPIP from an address that is no host's")
 	}
 	if !entered.final {
 		entered = j.enter(in, out)
@@ -286,6 +305,14 @@ func (j *judgement) leave(in, out side) decision {
 
 // ipInIP is the protocol of IPv4 in IPv4.
 const ipInIP calico.Protocol = 4
+
+// String names the endpoint.
+func (s side) String() string {
+	if s.workload != nil {
+		return workloadName(s)
+	}
+	return hostName(s)
+}
 
 func workloadName(s side) string { return "workload " + s.name }
 func hostName(s side) string     { return "host endpoint " + s.name }

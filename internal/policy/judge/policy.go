@@ -6,6 +6,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/policy/calc"
+	"heddle/internal/topology/flow"
 )
 
 // workloadPolicy applies a workload's own policy in a direction (spec §6.1).
@@ -13,7 +14,7 @@ func (j *judgement) workloadPolicy(s side, dir calc.Direction) decision {
 	if d := j.connection(); d.final {
 		return d
 	}
-	return j.policy(workloadName(s), s.workload.Tiers, s.workload.Profiles, dir)
+	return j.policy(s, s.workload.Tiers, s.workload.Profiles, dir)
 }
 
 // hostPolicy applies a host endpoint's policy in a direction. Fail-safe ports are those of the host
@@ -31,7 +32,7 @@ func (j *judgement) hostPolicy(s side, dir calc.Direction, ofHost bool) decision
 	if s.host.Invalid != "" {
 		j.note(hostName(s), "is invalid: %s", s.host.Invalid)
 	}
-	return j.policy(hostName(s), s.host.Tiers, s.host.Profiles, dir)
+	return j.policy(s, s.host.Tiers, s.host.Profiles, dir)
 }
 
 func (j *judgement) connection() decision {
@@ -41,7 +42,7 @@ func (j *judgement) connection() decision {
 		return allow("established")
 	case j.p.State == Invalid && !j.config.AcceptInvalid:
 		j.note("connection", "the packet fits none: deny")
-		return j.drop("invalid: fits no connection")
+		return j.drop(flow.CodeInvalid, "invalid: fits no connection")
 	}
 	return decision{}
 }
@@ -81,104 +82,101 @@ func findFailsafe(list []Failsafe, protocol calico.Protocol, port uint16, other 
 	return ""
 }
 
-func (j *judgement) policy(who string, tiers []calc.Tier, profiles []string, dir calc.Direction) decision {
+func (j *judgement) policy(s side, tiers []calc.Tier, profiles []string, dir calc.Direction) decision {
 	for _, t := range tiers {
-		if d := j.tier(t, dir, true); d.final {
+		if d := j.tier(s, t, dir, true); d.final {
 			return d
 		}
 	}
 	for _, p := range profiles {
-		if d, _ := j.list(calc.ListID{Name: p, Direction: dir}); d.final {
+		if d, _ := j.list(s, calc.ListID{Name: p, Direction: dir}); d.final {
 			return d
 		}
 	}
+	who, decider := s.String(), Decider{Endpoint: s.place, Direction: dir}
 	if len(profiles) == 0 {
 		j.note(who, "no tier has decided and there is no profile: deny")
-		return j.drop("default deny: " + who + " has no profile")
+		return j.drop(flow.CodeNoPolicyNoProfile, "default deny: "+who+" has no profile").of(decider)
 	}
 	j.note(who, "no rule of a profile matches: deny")
-	return j.drop("default deny: no profile of " + who + " matches")
+	return j.drop(flow.CodeDefaultDeny, "default deny: no profile of "+who+" matches").of(decider)
+}
+
+// of returns the decision with what decided.
+func (d decision) of(decider Decider) decision {
+	d.decider = decider
+	return d
 }
 
 // tier applies the policies of a tier. Where none matches, the packet is denied if denies is set
 // and there is a policy in this direction (spec §6.2), else passed on.
-func (j *judgement) tier(t calc.Tier, dir calc.Direction, denies bool) decision {
+func (j *judgement) tier(s side, t calc.Tier, dir calc.Direction, denies bool) decision {
 	all := t.Lists(dir)
 	for _, id := range all {
-		if d, passed := j.list(id); d.final || passed {
+		if d, passed := j.list(s, id); d.final || passed {
 			return d
 		}
 	}
 	if len(all) == 0 || !denies {
 		return decision{}
 	}
-	j.note("tier "+t.Name+" "+dirName(dir), "no policy matches: deny")
-	return j.drop("default deny of tier " + t.Name)
+	j.note("tier "+t.Name+" "+dir.String(), "no policy matches: deny")
+	return j.drop(flow.CodeDefaultDeny, "default deny of tier "+t.Name).of(Decider{Endpoint: s.place, Direction: dir, Tier: t.Name})
 }
 
 // list applies one list of rules. passed reports that a rule sent the packet to the next tier.
-func (j *judgement) list(id calc.ListID) (d decision, passed bool) {
-	where := listName(id)
+func (j *judgement) list(s side, id calc.ListID) (d decision, passed bool) {
+	where, decider := listName(id), Decider{Endpoint: s.place, Direction: id.Direction, List: id}
 	l := j.rules.lists[id]
+	missing := ""
 	switch {
 	case l == nil:
-		j.note(where, "is not there: deny")
-		return j.drop(where + ": is not there"), false
+		missing = "is not there"
 	case l.Missing != "":
-		j.note(where, "%s: deny", l.Missing)
-		return j.drop(where + ": " + l.Missing), false
+		missing = l.Missing
+	}
+	if missing != "" {
+		j.note(where, "%s: deny", missing)
+		code := flow.CodeMissingProfile
+		if id.Tier != "" {
+			code = flow.CodeBadObject
+		}
+		return j.drop(code, where+": "+missing).of(decider), false
 	}
 	for i := range l.Rules {
 		r := &l.Rules[i]
-		action := j.action(r)
+		if !j.matches(r) {
+			continue
+		}
+		j.walk = append(j.walk, Step{where, fmt.Sprintf("rule %d matches: %s", r.Index, r.Action), id, r.Index})
+		decider.Rule = r.Index
 		by := fmt.Sprintf("%s rule %d", where, r.Index)
 		switch {
-		case action == "":
+		case r.Action == calico.Log:
 			continue
-		case action == calico.Log:
-			j.note(where, "rule %d matches: log", r.Index)
-			continue
-		}
-		j.note(where, "rule %d matches: %s", r.Index, action)
-		switch {
-		case action == calico.Deny:
-			return j.drop(by), false
-		case action == calico.NextTier && id.Tier != "":
+		case r.Action == calico.Deny:
+			return j.drop(flow.CodePolicy, by).of(decider), false
+		case r.Action == calico.NextTier && id.Tier != "":
 			return decision{}, true
 		}
-		return allow(by), false
+		return allow(by).of(decider), false
 	}
-	j.note(where, "no rule matches")
+	j.walk = append(j.walk, Step{Where: where, What: "no rule matches", List: id})
 	return decision{}, false
 }
 
-// action returns the action of a rule that matches the packet, or "".
-func (j *judgement) action(r *calc.Rule) string {
-	if !j.matches(r) {
-		return ""
-	}
-	return r.Action
-}
-
 // drop denies by policy, which a setting can reverse.
-func (j *judgement) drop(by string) decision {
+func (j *judgement) drop(code flow.Code, by string) decision {
 	if j.config.DropsAccepted {
 		j.note("DropActionOverride", "accepts what is dropped")
 		return allow(by + ", overridden by DropActionOverride")
 	}
-	return deny(by)
+	return deny(code, by)
 }
 
 func listName(id calc.ListID) string {
 	if id.Tier == "" {
-		return "profile " + id.Name + " " + dirName(id.Direction)
+		return "profile " + id.Name + " " + id.Direction.String()
 	}
-	return "policy " + id.Tier + "/" + id.Name + " " + dirName(id.Direction)
-}
-
-func dirName(d calc.Direction) string {
-	if d == calc.Outbound {
-		return "outbound"
-	}
-	return "inbound"
+	return "policy " + id.Tier + "/" + id.Name + " " + id.Direction.String()
 }

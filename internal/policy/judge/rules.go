@@ -29,6 +29,12 @@ func (r *Rules) Apply(c *calc.Changes) {
 	apply(r.hosts, c.Hosts)
 }
 
+// Of returns the rules of a host that has some endpoints; the lists and sets are those of r, which
+// must not change meanwhile.
+func (r *Rules) Of(workloads map[calico.WorkloadEndpointKey]*calc.Workload, hosts map[calico.HostEndpointKey]*calc.Host) *Rules {
+	return &Rules{r.sets, r.lists, workloads, hosts}
+}
+
 func (r *Rules) changeSet(id calc.SetID, c *calc.SetChange) {
 	if c == nil || c.Gone {
 		delete(r.sets, id)
@@ -61,6 +67,17 @@ func (r *Rules) workload(key calico.WorkloadEndpointKey) *calc.Workload {
 		return w
 	}
 	return &calc.Workload{Key: key}
+}
+
+// PolicyOf returns the tiers and profiles of the endpoint at a place, those of its normal policy.
+func (r *Rules) PolicyOf(p Place) ([]calc.Tier, []string) {
+	if w := r.workloads[p.workload]; w != nil {
+		return w.Tiers, w.Profiles
+	}
+	if h := r.hosts[p.host]; h != nil {
+		return h.Tiers, h.Profiles
+	}
+	return nil, nil
 }
 
 // ownAddress reports whether the host endpoint expects the address, so that it is the host's own.

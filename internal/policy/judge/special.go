@@ -7,6 +7,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/policy/calc"
+	"heddle/internal/topology/flow"
 )
 
 // overlayPort is the UDP port of the overlay's tunnels, to which no workload may send.
@@ -17,28 +18,28 @@ func active(s side) bool {
 }
 
 // notActive returns why nothing passes a workload's interface.
-func (j *judgement) notActive(s side) string {
+func (j *judgement) notActive(s side) (flow.Code, string) {
 	if s.workload.Endpoint == nil {
 		j.note(workloadName(s), "is not a valid endpoint, so its interface is closed: deny")
-		return "no valid endpoint " + s.name
+		return flow.CodeBadObject, "no valid endpoint " + s.name
 	}
 	j.note(workloadName(s), "is not active: deny")
-	return "endpoint is not active"
+	return flow.CodePortDown, "endpoint is not active"
 }
 
 // source refuses packets of a workload with a foreign source (spec §7.5), or of an inactive one.
 func (j *judgement) source(s side) decision {
 	if j.p.Protocol == calico.ProtocolUDP && j.p.DstPort == overlayPort {
 		j.note(workloadName(s), "udp port %d is for hosts among themselves: deny", overlayPort)
-		return deny(fmt.Sprintf("udp port %d is for hosts among themselves", overlayPort))
+		return deny(flow.CodeToHost, fmt.Sprintf("udp port %d is for hosts among themselves", overlayPort))
 	}
 	if j.config.IPIP && j.p.Src.Is4() && j.p.Protocol == ipInIP {
 		j.note(workloadName(s), "IPIP is for hosts among themselves: deny")
-		return deny("IPIP is for hosts among themselves")
+		return deny(flow.CodeToHost, "IPIP is for hosts among themselves")
 	}
 	if j.p.Dst.Is4() && j.p.Dst.IsLoopback() {
 		j.note(workloadName(s), "the destination is the host's loopback: deny")
-		return deny("destination is the host's loopback")
+		return deny(flow.CodeToHost, "destination is the host's loopback")
 	}
 	if !active(s) {
 		return j.drop(j.notActive(s))
@@ -46,11 +47,11 @@ func (j *judgement) source(s side) decision {
 	e := s.workload.Endpoint
 	if e.MAC != nil && j.p.SrcMAC != nil && *j.p.SrcMAC != *e.MAC {
 		j.note(workloadName(s), "the source MAC is not the endpoint's: deny")
-		return deny("source MAC is not the endpoint's")
+		return deny(flow.CodeAntiSpoofing, "source MAC is not the endpoint's")
 	}
 	if !j.ownSource(e) {
 		j.note(workloadName(s), "the source address is not the endpoint's: deny")
-		return deny("source address is not the endpoint's")
+		return deny(flow.CodeAntiSpoofing, "source address is not the endpoint's")
 	}
 	return decision{}
 }
@@ -114,9 +115,9 @@ func (j *judgement) toHost(s side) decision {
 	}
 	if j.config.ToHost == ToHostDrop {
 		j.note(workloadName(s), "DefaultEndpointToHostAction is DROP: deny")
-		return j.drop("DefaultEndpointToHostAction DROP")
+		return j.drop(flow.CodeToHost, "DefaultEndpointToHostAction DROP")
 	}
-	return j.policy(workloadName(s), s.workload.Tiers, s.workload.Profiles, calc.Outbound)
+	return j.policy(s, s.workload.Tiers, s.workload.Profiles, calc.Outbound)
 }
 
 // hostService names the service of its host that a workload may always use, or returns "".
@@ -152,7 +153,7 @@ func (j *judgement) early(s side) decision {
 		j.note(hostName(s)+" before DNAT", "%s: goes on", f)
 		return decision{}
 	}
-	d := j.tiers(s.host.PreDNAT, calc.Inbound)
+	d := j.tiers(s, s.host.PreDNAT, calc.Inbound)
 	if c := j.connection(); d.allowed && c.final {
 		return c
 	}
@@ -168,16 +169,16 @@ func (j *judgement) untracked(s side, dir calc.Direction) decision {
 		j.note(hostName(s)+" untracked", "%s: goes on", f)
 		return decision{}
 	}
-	d := j.tiers(s.host.Untracked, dir)
+	d := j.tiers(s, s.host.Untracked, dir)
 	if d.final && d.allowed {
 		j.p.State, j.untrackedAllowed = New, true // connection tracking is past
 	}
 	return d
 }
 
-func (j *judgement) tiers(tiers []calc.Tier, dir calc.Direction) decision {
+func (j *judgement) tiers(s side, tiers []calc.Tier, dir calc.Direction) decision {
 	for _, t := range tiers {
-		if d := j.tier(t, dir, false); d.final {
+		if d := j.tier(s, t, dir, false); d.final {
 			return d
 		}
 	}

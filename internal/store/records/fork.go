@@ -73,6 +73,18 @@ func (f *Fork) Changes() (all []ChangedRecord, err error) {
 	return all, nil
 }
 
+// Written returns the keys of no table that have been written, in order.
+func (f *Fork) Written() (all []store.Event) {
+	for _, key := range slices.Sorted(maps.Keys(f.keys.keys)) {
+		if kv := f.keys.keys[key]; kv != nil {
+			all = append(all, store.Event{KV: *kv})
+		} else {
+			all = append(all, store.Event{KV: store.KV{Key: key}, Deleted: true})
+		}
+	}
+	return all
+}
+
 // Compare returns the records of tables that differ between two snapshots, in order of their keys.
 func Compare(before, after *Snap, tables ...snapshot.Table) (all []ChangedRecord, err error) {
 	for _, t := range tables {

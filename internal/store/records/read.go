@@ -53,6 +53,9 @@ func (s *Snap) With(tables snapshot.Tables, changes []store.Event, revision int6
 	return &Snap{update.Next}
 }
 
+// Tables returns the snapshot with all tables, those that are no records' among them.
+func (s *Snap) Tables() *snapshot.Snapshot { return s.snap }
+
 // Over returns a reader of a replica's snapshot.
 func Over(s *snapshot.Snapshot) *Snap { return &Snap{s} }
 

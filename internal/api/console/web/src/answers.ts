@@ -754,6 +754,7 @@ export interface RefusedStep {
 /** Remedy is a change that would let packets pass. It was tried in memory, and is not made. */
 export interface Remedy {
   command: string[];
+  input?: string;
   text: string;
 }
 
@@ -1097,6 +1098,7 @@ export interface WhyAnswer {
 /** WhyEnd is one end of a question. */
 export interface WhyEnd {
   address: string;
+  endpoint?: string;
   host?: string;
   name?: string;
   port?: string;
@@ -1109,6 +1111,7 @@ export interface WhyLeg {
   nearest?: NearestRule[];
   port?: string;
   reason: string;
+  rest?: WhyLeg;
   trace: TraceAnswer;
 }
 
