@@ -393,7 +393,7 @@ func (r *routing) walk(from, to *site, p judge.Packet) *routedLeg {
 	return l
 }
 
-// unserved returns why a host has no interface, or no route, for an end that is on it; "" if it has.
+// unserved returns why a host has no interface, or no route, for an end that is on it; "": it has.
 func (r *routing) unserved(h *hop, from, to *site) string {
 	for _, s := range []*site{from, to} {
 		if !s.routed() || s.isHost() || s.endpoint.Host != h.host {

@@ -156,7 +156,7 @@ func checkEnd(snap *records.Snap, field string, e end) error {
 		return nil
 	}
 	if n, ok := schema.Networks.Peek(snap, e.port.NetworkID); ok && n.Routed() {
-		return fault(field, Unfit, "port %s is on a routed network, which has no virtual topology: ask heddle calico check", e.port.ID)
+		return fault(field, Unfit, "port %s is on a routed network, which has no virtual topology: ask heddle why without since", e.port.ID)
 	}
 	if field == "from" && e.port.BoundHostID == "" {
 		return fault(field, Unfit, "port %s is not bound to a host: no packet can enter by it; set its binding:host_id", e.port.ID)

@@ -16,9 +16,9 @@ import (
 
 // At returns the tables of schema, Calico's objects among them, as they were after the last commit
 // at a time or before it, and the time of that commit. Their revision is that of the commit. They
-// have what is journalled: no users, no secrets, and of what hosts report only which hosts and ports
-// were up. A time that the journal does not cover is a *journal.NotRecordedError, which names the
-// gap.
+// have what is journalled: no users, no secrets, and of what hosts report only which hosts and
+// ports were up. A time that the journal does not cover is a *journal.NotRecordedError,
+// which names the gap.
 //
 // An explain.World answers questions about the network as it was from this snapshot, as it does
 // from one of the present. Connections are not journalled: answers are for new ones.
