@@ -60,6 +60,8 @@ func TestConsole(t *testing.T) {
 	b.check("ask-empty")
 	b.do(chromedp.SendKeys(chromedp.CSS("input[name=from]"), "client"), chromedp.SendKeys(chromedp.CSS("input[name=to]"), "web"), chromedp.SendKeys(chromedp.CSS("input[name=port]"), "80"+kb.Enter))
 	b.wait("Denied", "no-rule", "What would let it pass", "heddle sg rule add", "security group closed: it has no rule for ingress")
+	b.until("document.querySelectorAll('svg .node').length == 3 && document.querySelectorAll('svg .edge.passed').length == 2")
+	b.wait("Networks Ports client from here blue network web no-rule")
 	b.check("ask-denied")
 	b.picture("console-ask", "light", s.host.name)
 	b.open("/ask?from=client&to=missing", `no port has the id or name "missing"`)
@@ -75,6 +77,7 @@ func TestConsole(t *testing.T) {
 	b.open("/drops?code=nope", `code "nope": want one of docs/codes.md`)
 	b.flows(t, client)
 	b.objects(t, s, webPort.ID)
+	b.path(t, s)
 
 	b.do(chromedp.Click(chromedp.CSS("header button")))
 	b.wait("Log in to Heddle")
@@ -228,6 +231,29 @@ func (b *browser) objects(t *testing.T, s *plugSite, webPort string) {
 	s.api.mustCreate(t, "port", map[string]any{"network_id": s.network.ID, "name": "lost", "binding:host_id": "nowhere"})
 	b.open("/", "1 problem", "ports that name a host that has not joined", "lost on nowhere", "Next: name a host that heddle host list shows", "1 bound to no host")
 	b.check("overview-problem")
+}
+
+// path looks at the ways of packets through the router r1.
+func (b *browser) path(t *testing.T, s *plugSite) {
+	sh := shell{s.ctl, s.data}
+	sh.run(t, "net create inside")
+	sh.run(t, "subnet create inside4 --network inside --range 10.1.0.0/24")
+	sh.run(t, "router add-subnet r1 inside4")
+	sh.run(t, "port create deep --network inside --ip 10.1.0.12 --sg closed")
+	s.plug(t, "deep", "--netns", s.lab.MustNamespace(t, "deep").Name)
+	b.open("/ask?from=client&to=deep&port=80", "Denied", "There: denied")
+	b.until("document.querySelectorAll('svg .node.passed').length == 4 && document.querySelectorAll('svg .node.bad').length == 1 && document.querySelectorAll('svg .edge.passed').length == 4")
+	b.wait("Routers Networks Ports", "deep no-rule")
+	evaluate[bool](b, "(document.querySelector('.switch').scrollIntoView(), true)")
+	b.check("ask-path")
+	b.do(chromedp.Click(chromedp.CSS("[aria-label='Path there'] button:last-child")))
+	b.wait("Hop Layer Name Packet What happens", "3 Routers r1 passes", "5 Ports deep dropped no-rule dropped: out filter")
+	evaluate[bool](b, "(document.querySelector('.switch').scrollIntoView(), true)")
+	b.check("ask-path-table")
+	b.open("/ask?from=client&to=203.0.113.9&port=80", "Denied", "r1 no-route", "203.0.113.9 not reached")
+	b.until("document.querySelectorAll('svg .edge.passed').length == 2")
+	evaluate[bool](b, "(document.querySelector('.switch').scrollIntoView(), true)")
+	b.check("ask-path-missed")
 }
 
 // keyboard logs in, asks and looks at the steps of the answer without a pointer.

@@ -129,3 +129,14 @@ export function date(t: Date | string): string {
 export function count(n: number, one: string, many = one + "s"): string {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 }
+
+/** Switch has one of a few values. */
+export function Switch<V extends string>({ label, of, choices, choose }: { label: string; of: V; choices: Record<V, string>; choose: (v: V) => void }) {
+  return (
+    <div role="group" aria-label={label} class="switch">
+      {(Object.entries(choices) as [V, string][]).map(([v, text]) => (
+        <button key={v} type="button" class="small" aria-pressed={v === of} onClick={() => choose(v)}>{text}</button>
+      ))}
+    </div>
+  );
+}

@@ -1,7 +1,8 @@
-import type { Leg, Name, WhyAnswer } from "../api";
-import { Command, Empty, Page, paths, State } from "../parts";
+import type { End, Leg, Name, WhyAnswer } from "../api";
+import { Command, Empty, Page, State } from "../parts";
+import { PathOf } from "../path";
 import { Answered, asked, At, commandLine, EndName, Moment, QuestionForm, Service, Text, useAnswer } from "../question";
-import { Link } from "../router";
+import { Words } from "../words";
 
 const fields = ["from", "to", "protocol", "port", "at"] as const;
 
@@ -75,8 +76,8 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
           </ul>
         </section>
       )}
-      <Way title="There" leg={a.there} names={names} />
-      {a.back && <Way title="Back" leg={a.back} names={names} />}
+      <Way title="There" leg={a.there} names={names} from={a.from} to={a.to} />
+      {a.back && <Way title="Back" leg={a.back} names={names} from={a.to} to={a.from} />}
       <section aria-labelledby="command">
         <h2 id="command">As command</h2>
         <Command text={commandOf(question)} />
@@ -85,7 +86,7 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
   );
 }
 
-function Way({ title, leg, names }: { title: string; leg: Leg; names: Record<string, Name> }) {
+function Way({ title, leg, names, from, to }: { title: string; leg: Leg; names: Record<string, Name>; from: End; to: End }) {
   const walk = leg.trace.walk ?? [];
   return (
     <section aria-label={title}>
@@ -107,6 +108,7 @@ function Way({ title, leg, names }: { title: string; leg: Leg; names: Record<str
           </ul>
         </>
       )}
+      <PathOf leg={leg} names={names} from={from} to={to} title={title} />
       <details>
         <summary>{walk.length === 1 ? "1 step" : `${walk.length} steps`}</summary>
         <ol class="steps">
@@ -121,27 +123,5 @@ function Way({ title, leg, names }: { title: string; leg: Leg; names: Record<str
         </ol>
       </details>
     </section>
-  );
-}
-
-// Ids that stand by themselves: those within the name of a chain are a part of it.
-const uuid = /(?<!\w)([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?!\w)/;
-
-/** Words is a text whose ids are links to what they stand for, by name. */
-export function Words({ text, names }: { text: string; names: Record<string, Name> }) {
-  const parts = text.split(uuid);
-  return (
-    <>
-      {parts.map((part, i) => {
-        if (i % 2 === 0) return part;
-        const name = names[part];
-        if (!name) return <code key={i}>{part}</code>;
-        // A text may say the kind itself: "arrives at port ID".
-        const said = parts[i - 1].trimEnd().endsWith(name.kind);
-        const label = (said && name.name) || [name.kind, name.name].filter(Boolean).join(" ");
-        const path = paths[name.kind];
-        return path ? <Link key={i} to={path + part}>{label}</Link> : <span key={i} title={part}>{label}</span>;
-      })}
-    </>
   );
 }

@@ -4,7 +4,7 @@ import { Await, Command, count, Empty, Page, paths, Ref, State, time } from "../
 import { useLoad } from "../load";
 import { address, go, Link, query } from "../router";
 import { commandLine } from "../question";
-import { Words } from "./ask";
+import { Words } from "../words";
 
 interface Filter {
   object: string;

@@ -1,5 +1,5 @@
 import { type Cell, type Sets, type Sums, type Talk, useFlows } from "../flows";
-import { Command, count, Empty, Failure, Page, Ref, Scroll, State } from "../parts";
+import { Command, count, Empty, Failure, Page, Ref, Scroll, State, Switch } from "../parts";
 import { asked, Choice, commandLine, Text } from "../question";
 import { address, go, Link, query } from "../router";
 
@@ -70,16 +70,6 @@ function Liveness({ state }: { state: ReturnType<typeof useFlows>["state"] }) {
   if (state === "following") return <State mood="good">live</State>;
   if (state === "away") return <State mood="warn">flows do not arrive at present</State>;
   return null;
-}
-
-function Switch<V extends string>({ label, of, choices, choose }: { label: string; of: V; choices: Record<V, string>; choose: (v: V) => void }) {
-  return (
-    <div role="group" aria-label={label} class="switch">
-      {(Object.entries(choices) as [V, string][]).map(([v, text]) => (
-        <button key={v} type="button" class="small" aria-pressed={v === of} onClick={() => choose(v)}>{text}</button>
-      ))}
-    </div>
-  );
 }
 
 function commandOf({ filter: f, live }: Shown): string {

@@ -1,14 +1,13 @@
-import { useEffect, useState } from "preact/hooks";
 import type { Kind, Node, Topology as Graph } from "../api";
-import type { LayoutAnswer, LayoutRequest } from "../layout";
-import { Await, count, Empty, Page, paths, Ref, Scroll, State } from "../parts";
+import { Await, count, Empty, Page, paths, Ref, Scroll, State, Switch } from "../parts";
+import { type Drawn, layerNames, Picture } from "../picture";
 import { countsOf, PortStateOf, stateText } from "../ports";
 import { useLoad } from "../load";
 import { address, go, Link, query } from "../router";
 
 // Layers, from the outside in.
 const layerOf: Record<Kind, number> = { outside: 0, uplink: 1, external: 2, router: 3, project: 4, network: 4, ports: 5, port: 5 };
-const layerNames = ["Outside", "Uplinks", "External networks", "Routers", "Networks", "Ports"];
+const foldedNames = layerNames.with(4, "Projects");
 const kindNames: Record<Kind, string> = {
   outside: "outside", uplink: "physical network", external: "external network", router: "router", network: "network", project: "project", ports: "ports", port: "port",
 };
@@ -51,10 +50,7 @@ export function Topology() {
         {(g) => (
           <>
             <div class="choices">
-              <div role="group" aria-label="View" class="switch">
-                <button type="button" class="small" aria-pressed={!shown.table} onClick={() => go(pathOf({ ...shown, table: false }), true)}>Picture</button>
-                <button type="button" class="small" aria-pressed={shown.table} onClick={() => go(pathOf({ ...shown, table: true }), true)}>Table</button>
-              </div>
+              <Switch label="View" of={shown.table ? "table" : "picture"} choices={{ picture: "Picture", table: "Table" }} choose={(v) => go(pathOf({ ...shown, table: v === "table" }), true)} />
               {(shown.scope || shown.expand.length > 0) && <Link to={pathOf({ ...shown, scope: "", expand: [] })}>Show all</Link>}
               <p class="quiet">
                 {shown.scope && "One object or project, and what is one router away. "}
@@ -70,7 +66,7 @@ export function Topology() {
             ) : shown.table ? (
               <Table of={g} shown={shown} />
             ) : (
-              <Picture of={g} shown={shown} />
+              <Picture label="Topology" nodes={g.nodes.map((n) => drawn(n, shown))} edges={g.edges} names={g.folded ? foldedNames : layerNames} />
             )}
           </>
         )}
@@ -133,89 +129,16 @@ function NodeName({ of: n, shown }: { of: Node; shown: Shown }) {
   return to ? <Link to={to}>{n.kind === "ports" ? `Show ${Math.min(step, n.ports!.total)} of ${nameOf(n)}` : nameOf(n)}</Link> : <>{nameOf(n)}</>;
 }
 
-const width = 176;
-const height = 52;
-const gap = 28;
-const head = 32; // for the names of the layers
-
-/** useLayout has the worker lay out a graph. */
-function useLayout(g: Graph): { layout?: LayoutAnswer; layers: number[]; error: string } {
-  const [layout, setLayout] = useState<{ key: string; answer: LayoutAnswer }>();
-  const [error, setError] = useState("");
-  const layers = [...new Set(g.nodes.map((n) => layerOf[n.kind]))].sort((a, b) => a - b);
-  const request: LayoutRequest = {
-    nodes: g.nodes.map((n) => ({ id: n.id, layer: layers.indexOf(layerOf[n.kind]) })),
-    edges: g.edges,
-    width, height, gap,
-  };
-  const key = JSON.stringify(request);
-  useEffect(() => {
-    const worker = new Worker("/assets/layout.js");
-    worker.onmessage = (e: MessageEvent<LayoutAnswer>) => setLayout({ key, answer: e.data });
-    worker.onerror = (e) => setError(e.message);
-    worker.postMessage(request);
-    return () => worker.terminate();
-  }, [key]);
-  // While the next layout is made, nothing is drawn at places that are not its own.
-  return { layout: layout?.key === key ? layout.answer : undefined, layers, error };
-}
-
-function Picture({ of: g, shown }: { of: Graph; shown: Shown }) {
-  const { layout, layers, error } = useLayout(g);
-  if (error) return <p class="notice bad" role="alert">The picture cannot be drawn: {error}. The table has the same.</p>;
-  if (!layout) return <p class="quiet" role="status">Drawing…</p>;
-  return (
-    <div class="picture" role="region" aria-label="Picture of the topology" tabIndex={0}>
-      <svg width={layout.width + 2} height={layout.height + head + 2} viewBox={`-1 ${-head} ${layout.width + 2} ${layout.height + head + 2}`} role="group" aria-label="Topology">
-        {layers.map((l, i) => (
-          <text key={l} class="layer" x={i * (width + gap)} y={-head + 14}>{l === 4 && g.folded ? "Projects" : layerNames[l]}</text>
-        ))}
-        {g.edges.map((e) => {
-          const a = layout.places[e.from];
-          const b = layout.places[e.to];
-          const [x1, y1, x2, y2] = [a.x + width, a.y + height / 2, b.x, b.y + height / 2];
-          const mid = (x1 + x2) / 2;
-          return <path key={e.from + " " + e.to} class="edge" d={`M${x1} ${y1}C${mid} ${y1} ${mid} ${y2} ${x2} ${y2}`} />;
-        })}
-        {g.nodes.map((n) => (
-          <Box key={n.id} of={n} x={layout.places[n.id].x} y={layout.places[n.id].y} to={targetOf(n, shown)} />
-        ))}
-      </svg>
-    </div>
-  );
-}
-
-function Box({ of: n, x, y, to }: { of: Node; x: number; y: number; to?: string }) {
+/** drawn returns a node as the picture shows it. */
+function drawn(n: Node, shown: Shown): Drawn {
   const sign = isBad(n) ? "✕ " : n.state === "active" ? "✓ " : "";
-  const detail = n.state && n.state !== "active" ? stateText(n.state) : summary(n);
-  const hint = n.kind === "ports" ? `${kindNames[n.kind]}; shows ${Math.min(step, n.ports!.total)} more one by one` : kindNames[n.kind];
-  const [first, second] = [clip(sign + nameOf(n), 17), clip(detail, 25)];
-  const content = (
-    <>
-      {(first.endsWith("…") || second.endsWith("…")) && <title>{`${nameOf(n)}: ${detail}`}</title>}
-      <rect x={x} y={y} width={width} height={height} rx={8} />
-      <text x={x + 12} y={y + (second ? 21 : 31)} class="name">{first}</text>
-      {second && <text x={x + 12} y={y + 40} class="detail">{second}</text>}
-    </>
-  );
-  const classes = `node ${n.kind}${isBad(n) ? " bad" : ""}`;
-  if (!to) return <g class={classes}>{content}</g>;
-  return (
-    <a
-      href={to}
-      class={classes}
-      aria-description={hint}
-      onClick={(e) => {
-        if (e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey) return;
-        e.preventDefault();
-        go(to);
-      }}
-    >
-      {content}
-    </a>
-  );
-}
-
-function clip(text: string, most: number): string {
-  return text.length > most ? text.slice(0, most - 1) + "…" : text;
+  return {
+    id: n.id,
+    layer: layerOf[n.kind],
+    name: sign + nameOf(n),
+    detail: n.state && n.state !== "active" ? stateText(n.state) : summary(n),
+    classes: `${n.kind}${isBad(n) ? " bad" : ""}`,
+    to: targetOf(n, shown),
+    hint: n.kind === "ports" ? `${kindNames[n.kind]}; shows ${Math.min(step, n.ports!.total)} more one by one` : kindNames[n.kind],
+  };
 }
