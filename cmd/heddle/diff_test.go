@@ -23,6 +23,11 @@ func TestDiff(t *testing.T) {
 	closed := s.api.mustCreate(t, "security_group", map[string]any{"name": "closed"})
 	succeed(t, s.ctl, "port", "set", "web", "--sg", "closed", "--data", s.data)
 
+	effect := succeed(t, s.ctl, "history", "web", "--effect", "--limit", "1", "--data", s.data)
+	has(t, effect, "        + security_groups[]: closed ("+closed.ID+")\n    lost:\n        IPv4 all\n", "            from client 10.0.0.12\n            to   web 10.0.0.11\n", "more: --before ")
+	hasNot(t, effect, "gained", "not compared")
+	has(t, succeed(t, s.ctl, "history", "closed", "--effect", "--data", s.data), "created security group closed ("+closed.ID+")\n", "    connections: as before\n")
+
 	file := filepath.Join(t.TempDir(), "change.yaml")
 	diff := func(change string, flags ...string) []string {
 		if err := os.WriteFile(file, []byte(change), 0o600); err != nil {

@@ -18,6 +18,7 @@ import (
 	"heddle/internal/sourceline"
 	"heddle/internal/strictjson"
 	"heddle/internal/terminal"
+	"heddle/internal/topology/flow"
 )
 
 // diffCommand returns the command that asks what a change would do.
@@ -185,29 +186,31 @@ func printDiff(w io.Writer, c *changeFile, a *operator.DiffAnswer) {
 	if len(a.Objects) == 0 {
 		p.line("    none")
 	}
-	printReachChanges(w, "lost", a, a.Lost)
-	printReachChanges(w, "gained", a, a.Gained)
+	printReachChanges(w, "", "lost", a.Names, a.Lost)
+	printReachChanges(w, "", "gained", a.Names, a.Gained)
 	if a.PairsOmitted > 0 {
-		p.line("not compared: %d pairs of classes of machines, beyond the most that one question asks about", a.PairsOmitted)
+		p.line(omittedPairs, a.PairsOmitted)
 	}
 	for _, warning := range a.Warnings {
 		p.line("warning: %s", p.named(warning.Text))
 	}
 }
 
+const omittedPairs = "not compared: %d pairs of classes of machines, beyond the most that one question asks about"
+
 // fateWords has what is said of connections by their fate.
 var fateWords = map[operator.Fate]string{
 	operator.FateNever: "none arrives", operator.FateOneWay: "without an answer", operator.FateMay: "some work", operator.FateAlways: "all work",
 }
 
-// printReachChanges prints the connections that fare otherwise.
-func printReachChanges(w io.Writer, what string, a *operator.DiffAnswer, rows []operator.ReachChange) {
-	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
+// printReachChanges prints the connections that fare otherwise, indented.
+func printReachChanges(w io.Writer, indent, what string, names map[string]flow.TraceName, rows []operator.ReachChange) {
+	line := func(format string, args ...any) { terminal.Fprintln(w, indent+fmt.Sprintf(format, args...)) }
 	line("%s:", what)
 	if len(rows) == 0 {
 		line("    none")
 	}
-	named := &operator.ReachAnswer{Names: a.Names}
+	named := &operator.ReachAnswer{Names: names}
 	ends := func(e *operator.ChangeEnds) string {
 		if len(e.Outside) > 0 {
 			return "outside (" + e.Text + ")"

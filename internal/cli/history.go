@@ -26,6 +26,7 @@ import (
 func historyCommand() *cobra.Command {
 	var by, since, before string
 	var limit int
+	var effect bool
 	cmd := &cobra.Command{
 		Use:   "history [OBJECT]",
 		Short: "Show who changed what, and when",
@@ -35,6 +36,7 @@ its rules. A server's own work and what another program has written into the sto
 what it has not recorded is named.
   heddle history web
   heddle history --by alice --since 2h
+  heddle history web --effect
   heddle history show 4711`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -45,7 +47,8 @@ what it has not recorded is named.
 	f.StringVar(&since, "since", "", "only changes since a `time`, such as 2h, 3d or 2026-11-28T06:00:00Z")
 	f.StringVar(&before, "before", "", "go on from the `place` that a former answer has ended with")
 	f.IntVar(&limit, "limit", 20, "most changes to show at once")
-	for _, name := range []string{"by", "since", "before", "limit"} {
+	f.BoolVar(&effect, "effect", false, "show, too, which connections each change has made possible or impossible, for ten seconds at most")
+	for _, name := range []string{"by", "since", "before", "limit", "effect"} {
 		perCall(f, name)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -61,6 +64,9 @@ what it has not recorded is named.
 			if value != "" {
 				query.Set(name, value)
 			}
+		}
+		if effect {
+			query.Set("effect", "true")
 		}
 		asJSON, err := wantJSON(*format)
 		if err != nil {
@@ -191,6 +197,28 @@ func (p *changePrinter) revision(r *operator.Revision) {
 	p.line("%s  %s  %s%s", revision, localTime(r.Time), author, call)
 	for _, o := range r.Objects {
 		p.object(&o)
+	}
+	if r.Effect != nil {
+		p.effect(r.Effect)
+	}
+}
+
+// effect prints the connections that fare otherwise by a change.
+func (p *changePrinter) effect(e *operator.Effect) {
+	switch {
+	case e.NotCompared != "":
+		p.line("    connections were not compared: %s", e.NotCompared)
+	case len(e.Lost)+len(e.Gained) == 0 && e.PairsOmitted == 0:
+		p.line("    connections: as before")
+	}
+	if len(e.Lost) > 0 {
+		printReachChanges(p.w, "    ", "lost", p.names, e.Lost)
+	}
+	if len(e.Gained) > 0 {
+		printReachChanges(p.w, "    ", "gained", p.names, e.Gained)
+	}
+	if e.PairsOmitted > 0 {
+		p.line("    "+omittedPairs, e.PairsOmitted)
 	}
 }
 

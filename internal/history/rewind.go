@@ -41,11 +41,25 @@ func NewRewind(j *journal.Journal, present *records.Snap) (*Rewind, error) {
 	if newest.Revision < present.Revision() {
 		return nil, fmt.Errorf("the journal has nothing after revision %d: %s", newest.Revision, j.Problem())
 	}
-	return &Rewind{journal: j, tables: snapshot.Of(schema.All()...), snap: present, epoch: newest.Epoch, next: journal.Position{Epoch: newest.Epoch, Revision: present.Revision() + 1}}, nil
+	return newRewind(j, present, newest.Epoch), nil
 }
 
-// Earlier yields the tables as they were before each commit that has changed them. It goes on until
-// ctx ends, or what is before is not known.
+// RewindFrom returns a Rewind that begins with what the journal has of a position, and the tables
+// there.
+func RewindFrom(ctx context.Context, j *journal.Journal, at journal.Position) (*Rewind, *records.Snap, error) {
+	snap, _, err := AtRevision(ctx, j, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newRewind(j, snap, at.Epoch), snap, nil
+}
+
+func newRewind(j *journal.Journal, at *records.Snap, epoch int) *Rewind {
+	return &Rewind{journal: j, tables: snapshot.Of(schema.All()...), snap: at, epoch: epoch, next: journal.Position{Epoch: epoch, Revision: at.Revision() + 1}}
+}
+
+// Earlier yields the tables as they were before each commit; the same ones again, if it has changed
+// nothing of them. It goes on until ctx ends, or what is before is not known.
 func (r *Rewind) Earlier(ctx context.Context) iter.Seq[*records.Snap] {
 	return func(yield func(*records.Snap) bool) {
 		for limit := leastUndone; ; limit = min(4*limit, mostUndone) {
@@ -77,11 +91,8 @@ func (r *Rewind) undoAll(ctx context.Context, page *journal.Page, yield func(*re
 			return false
 		}
 		r.next, r.undone = c.Position, c
-		before := r.snap.With(r.tables, undoing(c), c.Revision-1)
-		if before.Same(r.snap) {
-			continue
-		}
-		if r.snap = before; !yield(before) {
+		r.snap = r.snap.With(r.tables, undoing(c), c.Revision-1)
+		if !yield(r.snap) {
 			return false
 		}
 	}
@@ -122,14 +133,14 @@ func undoing(c *journal.Commit) (events []store.Event) {
 	return events
 }
 
-// Undone returns the last commit that was undone, nil if none was.
+// Undone returns the last commit that was undone. One must have been.
 func (r *Rewind) Undone() *operator.Revision {
-	if r.undone == nil {
-		return nil
-	}
 	one := describe(r.undone)
 	return &one
 }
+
+// At returns the position of the last commit that was undone. One must have been.
+func (r *Rewind) At() journal.Position { return r.undone.Position }
 
 // End returns the time as far back as to which commits were undone, and why there are no more, with
 // the gap if that is one; "" = nothing has ended it.

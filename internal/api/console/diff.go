@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"heddle/internal/api"
 	"heddle/internal/api/operator"
@@ -98,19 +99,7 @@ func completeDiff(a *operator.DiffAnswer, before, after *records.Snap, changes [
 	for _, r := range a.Refused {
 		texts = append(texts, r.Message)
 	}
-	for _, rows := range [][]operator.ReachChange{a.Gained, a.Lost} {
-		for i := range rows {
-			for _, p := range rows[i].From.Ports {
-				texts = append(texts, p.Groups...)
-			}
-			for _, p := range rows[i].To.Ports {
-				texts = append(texts, p.Groups...)
-			}
-			if why := rows[i].Example.Why; why != nil {
-				why.Names = whyNames(after, why)
-			}
-		}
-	}
+	texts = append(texts, nameExamples(after, a.Gained, a.Lost)...)
 	for _, snap := range []*records.Snap{before, after} {
 		for id, name := range changeNames(snap, []operator.Revision{{Objects: a.Objects}}) {
 			a.Names[id] = name
@@ -119,4 +108,20 @@ func completeDiff(a *operator.DiffAnswer, before, after *records.Snap, changes [
 			a.Names[id] = name
 		}
 	}
+}
+
+// nameExamples adds to the examples of connections what ids in them stand for, and returns the ids
+// of the groups of machines.
+func nameExamples(snap *records.Snap, both ...[]operator.ReachChange) (groups []string) {
+	for _, rows := range both {
+		for i := range rows {
+			for _, p := range slices.Concat(rows[i].From.Ports, rows[i].To.Ports) {
+				groups = append(groups, p.Groups...)
+			}
+			if why := rows[i].Example.Why; why != nil {
+				why.Names = whyNames(snap, why)
+			}
+		}
+	}
+	return groups
 }

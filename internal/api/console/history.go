@@ -48,7 +48,10 @@ func (c *console) history(r *http.Request) (*operator.History, error) {
 		return nil, invalidQuery(err)
 	}
 	answer.Revision, answer.Names = snap.Revision(), changeNames(snap, answer.Changes)
-	return answer, nil
+	if r.URL.Query().Get("effect") == "true" {
+		err = c.addEffects(r.Context(), answer)
+	}
+	return answer, err
 }
 
 // revision answers with what changed at a revision.

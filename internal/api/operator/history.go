@@ -35,6 +35,19 @@ type Revision struct {
 	// Derived has the changed keys that follow from the objects: the topology, and those of routed
 	// hosts.
 	Derived []string `json:"derived,omitempty"`
+	// Effect is that on connections, if the query wants it.
+	Effect *Effect `json:"effect,omitempty"`
+}
+
+// Effect is the connections between machines, and between them and outside, that fare otherwise by
+// a change.
+type Effect struct {
+	Lost   []ReachChange `json:"lost"`
+	Gained []ReachChange `json:"gained"`
+	// PairsOmitted counts the pairs of classes of machines that were not compared, since there were
+	// too many, and NotCompared says why nothing was.
+	PairsOmitted int    `json:"pairsOmitted,omitempty"`
+	NotCompared  string `json:"notCompared,omitempty"`
 }
 
 // Author is the request that made a change, and its user.

@@ -271,6 +271,14 @@ export interface Drops {
   hosts: CountedHost[];
 }
 
+/** Effect is the connections between machines, and between them and outside, that fare otherwise by a change. */
+export interface Effect {
+  gained: ReachChange[];
+  lost: ReachChange[];
+  notCompared?: string;
+  pairsOmitted?: number;
+}
+
 export interface Floating {
   address: string;
   port: Name | null;
@@ -762,6 +770,7 @@ export interface Remedy {
 export interface Revision {
   author: Author | null;
   derived?: string[];
+  effect?: Effect;
   epoch: number;
   objects: ChangedObject[];
   revision: number;
