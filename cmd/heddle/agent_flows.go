@@ -16,11 +16,7 @@ type flowPoster struct {
 	plain bool // over plain HTTP, too, to another machine
 }
 
-func (p flowPoster) post(ctx context.Context, id string, s *flow.FlowSubscription, records []flow.FlowRecord, end bool) (over bool, err error) {
-	if records == nil {
-		records = []flow.FlowRecord{}
-	}
-	body := map[string]any{"secret": s.Secret, "records": records, "end": end}
+func (p flowPoster) post(ctx context.Context, id string, s *flow.FlowSubscription, body *flow.FlowPost) (over bool, err error) {
 	failures := []error{errors.New("it names no URL by which this host reaches it")}
 	for _, server := range s.URLs {
 		trust := jointoken.Pinned(server, x509.NewCertPool(), s.Pin)

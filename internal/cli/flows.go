@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,9 +30,11 @@ func flowsCommand() *cobra.Command {
 		Short: "Show which connections were let pass and which were dropped",
 		Long: `Shows the flow logs of hosts: each decision about a connection, let pass or dropped, by which rules. A host adds up decisions of ten seconds about packets of
 one port to one peer and service, and what their flows have carried. Dropped packets have lines of their own as well, up to 100 a second of a port.
-Without --follow it shows what hosts remember, 65,536 records each; with it, what comes from now on.
+Without --follow it shows what hosts remember, 65,536 records each; with it, what comes from now on. With --since it reads the files of hosts whose agents keep
+some (heddle agent --flow-log), and says from when on the others remember.
   heddle flows --port web
   heddle flows --follow --verdict drop
+  heddle flows --since 2h --until 90m --port web
   heddle flows --peer 10.0.0.0/24 --proto tcp --service 443 -o json`,
 		Args: cobra.NoArgs,
 	}
@@ -49,6 +52,8 @@ Without --follow it shows what hosts remember, 65,536 records each; with it, wha
 		{"code", "only drops with this `code`, such as no-rule"},
 		{"proto", "only this `protocol`: tcp, udp, icmp, icmpv6, sctp or a number"},
 		{"service", "only this destination `port`"},
+		{"since", "only flows since a `time`, such as 2h or 2026-11-28T06:00:00Z"},
+		{"until", "only flows before a `time`, in the same forms"},
 	} {
 		query[x.name] = f.String(x.name, "", x.usage)
 		perCall(f, x.name)
@@ -65,6 +70,19 @@ Without --follow it shows what hosts remember, 65,536 records each; with it, wha
 			if *value != "" {
 				values.Set(name, *value)
 			}
+		}
+		for _, name := range []string{"since", "until"} {
+			if !values.Has(name) {
+				continue
+			}
+			at, err := parseSince(values.Get(name), time.Now())
+			switch {
+			case err != nil:
+				return &command.Exit{Code: 2, Text: "--" + name + ": " + err.Error()}
+			case follow:
+				return &command.Exit{Code: 2, Text: "--follow shows what is to come: leave out --" + name + ", or --follow"}
+			}
+			values.Set(name, at.UTC().Format(time.RFC3339Nano))
 		}
 		if follow {
 			values.Set("follow", "true")
@@ -119,6 +137,8 @@ func flowText(r *flow.FlowRecord) string {
 		return fmt.Sprintf("%d records are lost here", r.Lost)
 	case r.Error != "":
 		return fmt.Sprintf("host %s is missing: %s", r.Host, r.Error)
+	case !r.Begins.IsZero():
+		return fmt.Sprintf("host %s has no records before %s", r.Host, localTime(r.Begins))
 	}
 	verdict := r.Verdict
 	if r.Code != 0 {
@@ -141,11 +161,19 @@ func flowText(r *flow.FlowRecord) string {
 	if r.First {
 		return strings.Join(append(words, "first"), " ")
 	}
-	words = append(words, fmt.Sprintf("%d flows %d packets %d bytes", r.Flows, r.Packets, r.Bytes))
+	words = append(words, counted(r.Flows, "flow"), counted(r.Packets, "packet"), counted(r.Bytes, "byte"))
 	if r.Left > 0 {
 		words = append(words, fmt.Sprintf("%d without a line", r.Left))
 	}
 	return strings.Join(words, " ")
+}
+
+// counted returns a number of things, whose plural ends with an s.
+func counted[N int | uint64](n N, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprint(n, " ", what)
 }
 
 func address(a string, port uint16) string {

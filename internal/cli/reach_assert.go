@@ -80,13 +80,6 @@ func inFile(file string, text []byte, err error) error {
 	return errors.New(sourceline.Prefix(file, text, strings.TrimSuffix(m[1], ":")) + ": " + err.Error())
 }
 
-func pairsText(n int) string {
-	if n == 1 {
-		return "1 pair"
-	}
-	return fmt.Sprintf("%d pairs", n)
-}
-
 func printAssertions(w io.Writer, file string, text []byte, a *operator.AssertAnswer) {
 	line := func(format string, args ...any) { terminal.Fprintln(w, fmt.Sprintf(format, args...)) }
 	printMoment(w, a.Revision, a.Time)
@@ -96,9 +89,9 @@ func printAssertions(w io.Writer, file string, text []byte, a *operator.AssertAn
 		case r.Pairs == 0:
 			line("%s: holds, but is about no pair of machines", where)
 		case r.Breaches == 0:
-			line("%s: holds, with %s", where, pairsText(r.Pairs))
+			line("%s: holds, with %s", where, counted(r.Pairs, "pair"))
 		default:
-			line("%s: broken by %d of %s", where, r.Breaches, pairsText(r.Pairs))
+			line("%s: broken by %d of %s", where, r.Breaches, counted(r.Pairs, "pair"))
 		}
 		for _, b := range r.Examples {
 			var services []string

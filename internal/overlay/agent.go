@@ -326,6 +326,9 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 			support: supportbundle.New(filepath.Join(o.StateDir, "support"), o.Support, a.log)}}
 	a.engine.live.publish = a.feed.traces.publish
 	a.feed.traces.readers = &flowReaders{engine: a.engine, post: o.PostFlows, publish: a.feed.traces.publish, log: a.log, ends: map[string]context.CancelFunc{}}
+	if o.FlowLogDir != "" {
+		a.feed.traces.readers.files = verdicts.NewSegments(o.FlowLogDir, a.log)
+	}
 	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.physical = a.physical
 	a.replica.OnChange(a.feed.changed)
@@ -398,8 +401,8 @@ func (a *Agent) serve(ctx context.Context) error {
 	g.Go(func() error { return a.feed.traces.workloads.Run(ctx) })
 	g.Go(func() error { return a.feed.traces.readers.Run(ctx) })
 	g.Go(func() error { return a.engine.flowLog.Run(ctx) })
-	if dir := a.opts.FlowLogDir; dir != "" {
-		g.Go(func() error { return verdicts.NewSegments(dir, a.log).Run(ctx, a.engine.flowLog) })
+	if files := a.feed.traces.readers.files; files != nil {
+		g.Go(func() error { return files.Run(ctx, a.engine.flowLog) })
 	}
 	g.Go(func() error { return a.feed.traces.support.Run(ctx) })
 	if a.companion != nil {

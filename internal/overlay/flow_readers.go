@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"heddle/internal/overlay/verdicts"
 	"heddle/internal/task"
 	"heddle/internal/topology/flow"
 )
@@ -21,14 +23,15 @@ const (
 	postTries = 5
 )
 
-// PostFlows posts records of a subscription with an id to the server that it names. With end there
-// are no more. It reports over if the server wants none any more.
-type PostFlows func(ctx context.Context, id string, s *flow.FlowSubscription, records []flow.FlowRecord, end bool) (over bool, err error)
+// PostFlows posts records of a subscription with an id to the server that it names. It reports over
+// if the server wants none any more.
+type PostFlows func(ctx context.Context, id string, s *flow.FlowSubscription, p *flow.FlowPost) (over bool, err error)
 
 // flowReaders posts the flow log to the servers that have asked for it. Each subscription reads on
 // by itself: one that is slow loses records, and the log waits for none.
 type flowReaders struct {
 	engine  *engine
+	files   *verdicts.Segments // nil: the log is in memory alone
 	post    PostFlows
 	publish func(*flow.TraceRequest, flow.TraceAnswer)
 	log     *slog.Logger
@@ -98,15 +101,19 @@ func (f *flowReaders) serve(ctx context.Context, r *flow.TraceRequest) {
 		}
 		f.engine.flowLog.Flush()
 	}
-	reader := f.engine.flowLog.Reader(s.Follow)
-	for begun := false; ; begun = true {
+	reader, begins, done := f.open(ctx, s)
+	defer done()
+	for number := 1; ; {
 		read, lost, more := reader.Next(postRecords)
-		records := selected(read, lost, &s.FlowFilter)
-		end := len(read) == 0 && !s.Follow
-		if len(records) > 0 || end || !begun {
-			if over := f.postOn(ctx, r, records, end); over || end {
+		p := flow.FlowPost{Secret: s.Secret, Number: number, Records: selected(read, lost, &s.FlowFilter), End: len(read) == 0 && !s.Follow}
+		if number == 1 && !s.Since.IsZero() && begins.After(s.Since) {
+			p.Records = slices.Insert(p.Records, 0, flow.FlowRecord{Begins: begins})
+		}
+		if len(p.Records) > 0 || p.End || number == 1 {
+			if over := f.postOn(ctx, r, &p); over || p.End {
 				return
 			}
+			number++
 			if s.Follow && !task.Pause(ctx, postPause) {
 				return
 			}
@@ -120,6 +127,22 @@ func (f *flowReaders) serve(ctx context.Context, r *flow.TraceRequest) {
 		case <-more:
 		}
 	}
+}
+
+// flowSource is what records are read from.
+type flowSource interface {
+	Next(most int) (records []flow.FlowRecord, lost uint64, more <-chan struct{})
+}
+
+// open returns a reader of the records that a subscription asks for, with the time of the first that
+// there are: of the past in the files, if the log has some, else of those in memory.
+func (f *flowReaders) open(ctx context.Context, s *flow.FlowSubscription) (from flowSource, begins time.Time, done func()) {
+	if f.files != nil && !s.Since.IsZero() && !s.Follow {
+		past, begins := f.files.Past(ctx, f.engine.flowLog, s.Since)
+		return past, begins, past.Close
+	}
+	reader, begins := f.engine.flowLog.Reader(s.Follow)
+	return reader, begins, func() {}
 }
 
 // selected returns the records that a filter selects, after one of the loss before them.
@@ -136,10 +159,10 @@ func selected(read []flow.FlowRecord, lost uint64, filter *flow.FlowFilter) (rec
 }
 
 // postOn posts records, again when that fails. It reports over when no more are to be posted.
-func (f *flowReaders) postOn(ctx context.Context, r *flow.TraceRequest, records []flow.FlowRecord, end bool) (over bool) {
+func (f *flowReaders) postOn(ctx context.Context, r *flow.TraceRequest, p *flow.FlowPost) (over bool) {
 	backoff := task.Backoff{Least: postPause, Most: 5 * time.Second}
 	for try := 1; ; try++ {
-		over, err := f.post(ctx, r.ID, r.Flows, records, end)
+		over, err := f.post(ctx, r.ID, r.Flows, p)
 		if err == nil || ctx.Err() != nil {
 			return over || ctx.Err() != nil
 		}

@@ -22,7 +22,7 @@ func TestSlowFlowReader(t *testing.T) {
 	slow, quick := uuid.NewString(), uuid.NewString()
 	release := make(chan struct{})
 	posted := make(chan flow.FlowRecord, 1000)
-	h.options.PostFlows = func(ctx context.Context, id string, s *flow.FlowSubscription, records []flow.FlowRecord, end bool) (over bool, err error) {
+	h.options.PostFlows = func(ctx context.Context, id string, _ *flow.FlowSubscription, p *flow.FlowPost) (over bool, err error) {
 		if id == slow {
 			select {
 			case <-release:
@@ -30,7 +30,7 @@ func TestSlowFlowReader(t *testing.T) {
 
 			}
 		}
-		for _, r := range records {
+		for _, r := range p.Records {
 			r.Host = id
 			posted <- r
 		}

@@ -49,11 +49,13 @@ type flowStream struct {
 	host   string
 	secret string
 	reader *flowReader
+	last   int // number of the last post; under the reader's lock
 }
 
 // flowReader is a client that reads records of hosts.
 type flowReader struct {
 	follow bool
+	filter flow.FlowFilter
 	queue  chan flow.FlowRecord
 	ends   chan string     // hosts that have posted all
 	gone   <-chan struct{} // closed when the client leaves
@@ -64,13 +66,6 @@ type flowReader struct {
 	ended map[string]bool // hosts in ends, once each
 }
 
-// flowPost is the body with which a host posts records.
-type flowPost struct {
-	Secret  string            `json:"secret"`
-	Records []flow.FlowRecord `json:"records"`
-	End     bool              `json:"end"`
-}
-
 // Register adds the call by which hosts post. They have no token: the secret of a subscription,
 // which the store gives to its host alone, proves who they are.
 func (s *FlowStreams) Register(open *http.ServeMux) {
@@ -78,7 +73,7 @@ func (s *FlowStreams) Register(open *http.ServeMux) {
 }
 
 func (s *FlowStreams) post(w http.ResponseWriter, r *http.Request) error {
-	var body flowPost
+	var body flow.FlowPost
 	if err := api.ReadJSON(r, &body); err != nil {
 		return err
 	}
@@ -91,18 +86,26 @@ func (s *FlowStreams) post(w http.ResponseWriter, r *http.Request) error {
 	for i := range body.Records {
 		body.Records[i].Host = stream.host
 	}
-	stream.reader.accept(stream.host, body.Records, body.End)
+	stream.accept(&body)
 	api.WriteJSON(w, http.StatusOK, struct{}{})
 	return nil
 }
 
-// accept queues records for the client. To one that follows, those for which there is no room are
-// lost and counted; others wait.
-func (x *flowReader) accept(host string, records []flow.FlowRecord, end bool) {
-	x.heard.Store(host, true)
+// accept queues the records of a post for the client, once each. To one that follows, those for
+// which there is no room are lost and counted; others wait.
+func (s *flowStream) accept(p *flow.FlowPost) {
+	x := s.reader
+	x.heard.Store(s.host, true)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, r := range records {
+	if p.Number > 0 && p.Number <= s.last {
+		return // the host did not get the answer
+	}
+	s.last = p.Number
+	for _, r := range p.Records {
+		if r.Verdict != "" && !x.filter.Matches(&r) {
+			continue // of a host that does not know all of the filter
+		}
 		if x.lost > 0 && x.put(flow.FlowRecord{Lost: x.lost}) {
 			x.lost = 0
 		}
@@ -110,9 +113,9 @@ func (x *flowReader) accept(host string, records []flow.FlowRecord, end bool) {
 			x.lost += max(1, r.Lost)
 		}
 	}
-	if end && !x.ended[host] {
-		x.ended[host] = true
-		x.ends <- host // it has room for all hosts
+	if p.End && !x.ended[s.host] {
+		x.ended[s.host] = true
+		x.ends <- s.host // it has room for all hosts
 	}
 }
 
@@ -167,7 +170,10 @@ func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	follow := query.Get("follow") == "true"
-	x := &flowReader{follow: follow, queue: make(chan flow.FlowRecord, flowQueue), ends: make(chan string, len(hosts)), gone: ctx.Done(), ended: map[string]bool{}}
+	if follow && (!filter.Since.IsZero() || !filter.Until.IsZero()) {
+		return api.Errorf(http.StatusUnprocessableEntity, "follow shows what is to come: ask for the past without it")
+	}
+	x := &flowReader{follow: follow, filter: filter, queue: make(chan flow.FlowRecord, flowQueue), ends: make(chan string, len(hosts)), gone: ctx.Done(), ended: map[string]bool{}}
 	leave, err := c.subscribe(beginning, ctx, hosts, flow.FlowSubscription{FlowFilter: filter, Follow: follow}, x)
 	if err != nil {
 		return err
@@ -221,6 +227,15 @@ func flowFilter(snap *records.Snap, query url.Values) (f flow.FlowFilter, err er
 				return f, unfit("peer", "an address or a prefix, such as 10.0.0.0/24")
 			}
 			f.Peer = netip.PrefixFrom(a, a.BitLen())
+		}
+	}
+	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		text := query.Get(name)
+		if text == "" {
+			continue
+		}
+		if *at, err = time.Parse(time.RFC3339, text); err != nil {
+			return f, unfit(name, "a time such as 2026-11-28T06:00:00Z")
 		}
 	}
 	if text := query.Get("proto"); text != "" {

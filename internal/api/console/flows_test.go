@@ -45,6 +45,14 @@ func TestFlowPosts(t *testing.T) {
 	if n := x.takeLost(); n != 2 {
 		t.Errorf("of four records to a client that has room for two %d are lost", n)
 	}
+	<-x.queue
+	<-x.queue
+	for range 2 { // the answer to the first is lost
+		post("one", `{"secret":"known","number":7,"records":[{"verdict":"drop"}]}`, http.StatusOK)
+	}
+	if len(x.queue) != 1 {
+		t.Errorf("a post that comes again has %d records shown", len(x.queue))
+	}
 }
 
 // TestSeats: clients beyond the most are refused until another one leaves.

@@ -55,8 +55,9 @@ type place struct{ network, project string }
 
 // Log holds the last records of a host, oldest first.
 type Log struct {
-	host string
-	now  func() time.Time
+	host  string
+	now   func() time.Time
+	begun time.Time
 
 	mu      sync.Mutex
 	places  map[string]place             // by port
@@ -104,6 +105,7 @@ func (s *scan) add(port uint16) (shared bool) {
 // NewLog returns the empty log of the host with a name.
 func NewLog(host string) *Log {
 	l := &Log{host: host, now: time.Now, changed: make(chan struct{}), firsts: map[string]*firsts{}, places: map[string]place{}}
+	l.begun = l.now()
 	l.begin()
 	return l
 }
@@ -327,15 +329,19 @@ type Reader struct {
 	next uint64
 }
 
-// Reader returns a reader of all records that there are, or of those to come.
-func (l *Log) Reader(fromNow bool) *Reader {
+// Reader returns a reader of all records that there are, or of those to come, and the time since
+// which there are all.
+func (l *Log) Reader(fromNow bool) (r *Reader, begins time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := &Reader{log: l, next: l.next - uint64(len(l.records))}
+	r, begins = &Reader{log: l, next: l.next - uint64(len(l.records))}, l.begun
+	if r.next > 0 {
+		begins = l.records[r.next%mostRecords].Time
+	}
 	if fromNow {
 		r.next = l.next
 	}
-	return r
+	return r, begins
 }
 
 // Next returns at most so many records, with the number of those that were lost before them, and a

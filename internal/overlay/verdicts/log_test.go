@@ -37,7 +37,7 @@ func from(sport, dport uint16, d *flow.Decision) *Packet {
 // read flushes a log and returns its records.
 func read(t *testing.T, l *Log) []flow.FlowRecord {
 	t.Helper()
-	r := l.Reader(false)
+	r, _ := l.Reader(false)
 	l.Flush()
 	records, lost, _ := r.Next(mostRecords)
 	if lost > 0 {
@@ -122,7 +122,7 @@ func TestScan(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	l := newTestLog()
-	r := l.Reader(true)
+	r, _ := l.Reader(true)
 	for i := range mostRecords + 10 {
 		l.append(flow.FlowRecord{Packets: uint64(i)})
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"heddle/internal/topology/flow"
@@ -22,6 +23,7 @@ const (
 	keptFor      = 7 * 24 * time.Hour
 	// segmentNames matches the names of segments, which are in the order of their times.
 	segmentNames = "flows-*.jsonl"
+	segmentTime  = "20060102T150405.000000000"
 	// writeBatch is the number of records written at once.
 	writeBatch = 1024
 	warnEvery  = time.Minute
@@ -39,20 +41,25 @@ type Segments struct {
 	opened time.Time
 	lost   uint64 // records since the last that was written
 	warned time.Time
+
+	mu      sync.Mutex
+	seen    uint64        // number of the next record of the log
+	changed chan struct{} // closed when it has changed
 }
 
 // NewSegments returns a writer to a directory, which is made when there is something to write.
 func NewSegments(dir string, log *slog.Logger) *Segments {
-	return &Segments{dir: dir, log: log, now: time.Now, most: segmentBytes, kept: keptBytes}
+	return &Segments{dir: dir, log: log, now: time.Now, most: segmentBytes, kept: keptBytes, changed: make(chan struct{})}
 }
 
 // Run writes what comes into a log until ctx ends. What cannot be written is lost, and counted in
 // the next line.
 func (s *Segments) Run(ctx context.Context, l *Log) error {
-	reader := l.Reader(true)
+	reader, _ := l.Reader(false)
 	for {
 		records, lost, more := reader.Next(writeBatch)
 		s.write(records, lost)
+		s.saw(reader.next)
 		if len(records) > 0 {
 			continue
 		}
@@ -125,7 +132,7 @@ func (s *Segments) open() error {
 	if err := s.prune(); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("flows-%s.jsonl", s.now().UTC().Format("20060102T150405.000000000"))
+	name := fmt.Sprintf("flows-%s.jsonl", s.now().UTC().Format(segmentTime))
 	file, err := os.OpenFile(filepath.Join(s.dir, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return err

@@ -2,10 +2,12 @@ package verdicts
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,5 +64,57 @@ func TestSegments(t *testing.T) {
 	var first flow.FlowRecord
 	if err := json.Unmarshal(line, &first); err != nil || first.Lost != 5 {
 		t.Errorf("got %s, want 5 lost records: %v", line, err)
+	}
+}
+
+// TestPast: the past is read from the segments that have some of it, what the log has by now with
+// it, also what an earlier agent wrote; a damaged line counts as lost.
+func TestPast(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "flows")
+	log := slog.New(slog.DiscardHandler)
+	begin := time.Now().Add(-time.Hour)
+	now := begin
+	earlier := NewSegments(dir, log)
+	earlier.now = func() time.Time { return now }
+	earlier.most = 1 // a segment a record
+	for i := range 5 {
+		now = begin.Add(time.Duration(i) * time.Minute)
+		earlier.write([]flow.FlowRecord{{Time: now, Packets: uint64(i)}}, 0)
+	}
+	if _, err := earlier.file.WriteString("{\"time\n"); err != nil {
+		t.Fatal(err)
+	}
+
+	l := NewLog("h")
+	s := NewSegments(dir, log)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, l) }()
+	l.Decided(from(40000, 80, accepted()))
+	l.Flush()
+	p, begins := s.Past(t.Context(), l, begin.Add(150*time.Second))
+	defer p.Close()
+	if !begins.Equal(begin.UTC()) {
+		t.Errorf("the past begins at %s, want %s", begins, begin)
+	}
+	var packets []uint64
+	var lost uint64
+	for {
+		records, n, _ := p.Next(2)
+		lost += n
+		if len(records) == 0 {
+			break
+		}
+		for _, r := range records {
+			packets = append(packets, r.Packets)
+		}
+	}
+	if want := []uint64{2, 3, 4, 1}; !slices.Equal(packets, want) || lost != 1 {
+		t.Errorf("records with %v packets, %d lost; want %v and 1", packets, lost, want)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -43,6 +43,9 @@ type FlowRecord struct {
 	Ports int `json:"ports,omitempty"`
 	// Lost is the number of records that are missing here; the record has nothing else then.
 	Lost uint64 `json:"lost,omitempty"`
+	// Begins is the time from which a host has records, if that is later than those asked for; the
+	// record has nothing else then.
+	Begins time.Time `json:"begins,omitzero"`
 	// Error is the reason why a host's records are missing; the record has nothing else then.
 	Error string `json:"error,omitempty"`
 }
@@ -63,12 +66,16 @@ type FlowFilter struct {
 	Code     Code         `json:"code,omitzero"`
 	Protocol uint8        `json:"protocol,omitempty"`
 	Service  uint16       `json:"service,omitempty"` // destination port
+	Since    time.Time    `json:"since,omitzero"`
+	Until    time.Time    `json:"until,omitzero"` // exclusive
 }
 
 // Matches reports whether a record is selected.
 func (f *FlowFilter) Matches(r *FlowRecord) bool {
 	switch {
-	case f.Port != "" && f.Port != r.Port && f.Port != r.PeerPort,
+	case !f.Since.IsZero() && r.Time.Before(f.Since),
+		!f.Until.IsZero() && !r.Time.Before(f.Until),
+		f.Port != "" && f.Port != r.Port && f.Port != r.PeerPort,
 		f.Project != "" && f.Project != r.Project,
 		f.Network != "" && f.Network != r.Network,
 		f.Verdict != "" && f.Verdict != r.Verdict,
@@ -94,4 +101,14 @@ type FlowSubscription struct {
 	Pin    string   `json:"pin,omitempty"`    // fingerprint of its certificate, "" without TLS
 	// Secret proves to the server that a post is of the host: no other reads the request.
 	Secret string `json:"secret"`
+}
+
+// FlowPost is the body with which a host posts records of a subscription.
+type FlowPost struct {
+	Secret string `json:"secret"`
+	// Number counts a subscription's posts from 1 on: one that comes again, since its answer was
+	// lost, is known by it.
+	Number  int          `json:"number,omitempty"`
+	Records []FlowRecord `json:"records"`
+	End     bool         `json:"end"` // there are no more
 }
