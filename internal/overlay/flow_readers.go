@@ -129,13 +129,13 @@ func (f *flowReaders) serve(ctx context.Context, r *flow.TraceRequest) {
 	}
 }
 
-// flowSource is what records are read from.
+// flowSource is a log, or a part of one, that is read on.
 type flowSource interface {
 	Next(most int) (records []flow.FlowRecord, lost uint64, more <-chan struct{})
 }
 
-// open returns a reader of the records that a subscription asks for, with the time of the first that
-// there are: of the past in the files, if the log has some, else of those in memory.
+// open returns a reader of the records that a subscription asks for, and the time since which there
+// are some: of the past in the files, if the log has some, else of those in memory.
 func (f *flowReaders) open(ctx context.Context, s *flow.FlowSubscription) (from flowSource, begins time.Time, done func()) {
 	if f.files != nil && !s.Since.IsZero() && !s.Follow {
 		past, begins := f.files.Past(ctx, f.engine.flowLog, s.Since)

@@ -37,8 +37,8 @@ func (c *console) addEffects(ctx context.Context, h *operator.History) error {
 	return nil
 }
 
-// effects adds the effects of changes, the newest first, and what ids in them stand for to names. It
-// returns the number of changes that have theirs, and why the others have none.
+// effects adds the effects of changes, the newest first, and what ids in them stand for to names.
+// It returns the number of changes that have theirs, and why the others have none.
 func (c *console) effects(ctx context.Context, changes []operator.Revision, names map[string]flow.TraceName) (done int, why string) {
 	if len(changes) == 0 {
 		return 0, ""
