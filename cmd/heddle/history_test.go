@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,5 +87,91 @@ func hasNot(t *testing.T, text string, words ...string) {
 		if strings.Contains(text, w) {
 			t.Errorf("%q is in:\n%s", w, text)
 		}
+	}
+}
+
+// TestHistoryOfTenants: a member sees the changes of the own project, by whom of it, and nothing of
+// others: not by what a query asks for, not by a revision, not in a call that is about both.
+func TestHistoryOfTenants(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	start(t, s.ctl, "serve", "--data", s.data)
+	api := login(t, s.ctl, "127.0.0.1", s.data)
+	red, blue := api.addMember(t, "127.0.0.1", "red"), api.addMember(t, "127.0.0.1", "blue")
+	own := red.mustCreate(t, "network", map[string]any{"name": "red-net"})
+	other := blue.mustCreate(t, "network", map[string]any{"name": "blue-secret", "description": "blue-plans"})
+	projects := map[string]string{}
+	for name, network := range map[string]string{"red": own.ID, "blue": other.ID} {
+		var n struct {
+			Network struct {
+				ProjectID string `json:"project_id"`
+			}
+		}
+		if err := api.call(t.Context(), http.MethodGet, "/v2.0/networks/"+network, nil, &n); err != nil {
+			t.Fatal(err)
+		}
+		projects[name] = n.Network.ProjectID
+	}
+	if err := api.call(t.Context(), http.MethodPost, "/v2.0/networks", map[string]any{"networks": []map[string]any{
+		{"name": "red-bulk", "project_id": projects["red"]}, {"name": "blue-bulk", "project_id": projects["blue"]},
+	}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	port := red.mustCreate(t, "port", map[string]any{"name": "red-port", "network_id": own.ID})
+	if err := api.call(t.Context(), http.MethodPut, "/v2.0/ports/"+port.ID, map[string]any{"port": map[string]any{"binding:host_id": "hidden-host"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.call(t.Context(), http.MethodPut, "/v2.0/ports/"+port.ID, map[string]any{"port": map[string]any{"description": "moved", "binding:profile": map[string]any{"hidden": "profile"}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(c *client, path string) (string, *operator.History, error) {
+		t.Helper()
+		asking, raw, h := *c, json.RawMessage{}, operator.History{}
+		asking.base = "http://127.0.0.1:9698/v1"
+		err := asking.call(t.Context(), http.MethodGet, path, nil, &raw)
+		if err == nil {
+			err = json.Unmarshal(raw, &h)
+		}
+		return string(raw), &h, err
+	}
+	text, seen, err := ask(red, "/history")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(t, text, "red-net", "red-bulk", "red-port", `"user":"an operator"`, `"user":"red"`, `"summary":"create networks"`, `"after":"moved"`)
+	hasNot(t, text, "blue", other.ID, projects["blue"], "hidden", `"admin"`, `"body"`, "topology", "127.0.0.1")
+	for _, query := range []string{"object=blue-secret", "object=blue-plans", "object=" + other.ID, "object=" + projects["blue"], "object=hidden-host", "by=blue", "by=admin"} {
+		if text, h, err := ask(red, "/history?"+query); err != nil || len(h.Changes) > 0 {
+			t.Errorf("%s: %v %s", query, err, text)
+		}
+	}
+	if _, h, err := ask(red, "/history?by=red&object=red-port"); err != nil || len(h.Changes) != 1 {
+		t.Errorf("a member's own change: %+v, %v", h, err)
+	}
+	_, all, err := ask(api, "/history?limit=1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := map[int64]bool{}
+	for _, r := range seen.Changes {
+		mine[r.Revision] = true
+	}
+	_, _, missing := ask(red, "/revisions/999999")
+	for _, r := range all.Changes {
+		revision := strconv.FormatInt(r.Revision, 10)
+		text, _, err := ask(red, "/revisions/"+revision)
+		switch {
+		case mine[r.Revision] && err != nil:
+			t.Errorf("revision %s is the project's: %v", revision, err)
+		case !mine[r.Revision] && (err == nil || err.Error() != strings.ReplaceAll(missing.Error(), "999999", revision)):
+			t.Errorf("revision %s is of others: %v %s", revision, err, text)
+		}
+		hasNot(t, text, "blue", other.ID, "hidden", `"admin"`, `"body"`)
+	}
+	if len(mine) == 0 || len(mine) == len(all.Changes) {
+		t.Errorf("%d of %d changes are the project's", len(mine), len(all.Changes))
+	}
+	if _, _, err := ask(red, "/history?effect=true"); err == nil || !strings.Contains(err.Error(), "wants the role admin") {
+		t.Errorf("the effect of changes, of others', too: %v", err)
 	}
 }

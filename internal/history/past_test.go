@@ -165,7 +165,7 @@ func BenchmarkAt(b *testing.B) {
 	})
 	b.Run("history of a port", func(b *testing.B) {
 		for b.Loop() {
-			if h, err := Page(context.Background(), c.journal, Query{IDs: []string{port.ID}, Limit: 20}); err != nil || len(h.Changes) != 1 {
+			if h, err := Page(context.Background(), c.journal, Query{Caller: admin, IDs: []string{port.ID}, Limit: 20}); err != nil || len(h.Changes) != 1 {
 				b.Fatal(h, err)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"heddle/internal/api/operator"
 	"heddle/internal/audit"
+	"heddle/internal/neutron"
 	"heddle/internal/store/journal"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
@@ -20,6 +21,9 @@ import (
 
 // Query selects changes.
 type Query struct {
+	// Caller is the user who asks: tenants see changes of their project alone, and nothing else
+	// decides what is selected for them.
+	Caller neutron.Caller
 	// IDs and Name are those of one object, of which all that concerns it is wanted: a change of
 	// the object, and of what begins or ceases to refer to it. Both empty: all objects.
 	IDs   []string
@@ -63,7 +67,7 @@ func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, 
 	}
 	var changes []operator.Revision
 	jq := journal.Query{Before: before, Since: q.Since, Limit: q.Limit, Want: func(c *journal.Commit) bool {
-		r := describe(c)
+		r := seenBy(q.Caller, c)
 		if !q.matches(&r) {
 			return false
 		}
@@ -73,7 +77,7 @@ func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, 
 	if q.IDs != nil || q.Name != "" {
 		jq.About = q.mentions
 	}
-	if q.By != "" {
+	if q.By != "" && q.Caller.Admin() {
 		jq.Match = func(c *journal.Commit) bool { return q.isBy(authorOf(c)) }
 	}
 	p, err := j.Commits(ctx, jq)
@@ -83,6 +87,9 @@ func Page(ctx context.Context, j *journal.Journal, q Query) (*operator.History, 
 	h := &operator.History{Epoch: newest, Changes: append([]operator.Revision{}, changes...), Gaps: []operator.Gap{}, Begins: p.BeginsTime, Problem: j.Problem()}
 	for i := range p.Gaps {
 		h.Gaps = append(h.Gaps, *describeGap(&p.Gaps[i]))
+	}
+	if !q.Caller.Admin() {
+		concealFaults(h)
 	}
 	if p.Next != (journal.Position{}) {
 		h.Next = fmt.Sprintf("%d.%d", p.Next.Epoch, p.Next.Revision)
@@ -94,14 +101,18 @@ func describeGap(g *journal.Gap) *operator.Gap {
 	return &operator.Gap{After: g.After.Revision, AfterTime: g.AfterTime, Until: g.Until.Revision, UntilTime: g.UntilTime, Reason: g.Unreadable}
 }
 
-// Show returns what changed at a position. It returns nil if nothing that is recorded did.
-func Show(ctx context.Context, j *journal.Journal, at journal.Position) (*operator.Revision, error) {
+// Show returns what changed at a position. It returns nil if nothing that is recorded did, or
+// nothing of the caller's.
+func Show(ctx context.Context, j *journal.Journal, caller neutron.Caller, at journal.Position) (*operator.Revision, error) {
 	is := func(c *journal.Commit) bool { return c.Position == at }
 	p, err := j.Commits(ctx, journal.Query{Before: journal.Position{Epoch: at.Epoch, Revision: at.Revision + 1}, Limit: 1, Match: is})
 	if err != nil || len(p.Commits) == 0 {
 		return nil, err
 	}
-	r := describe(&p.Commits[0])
+	r := seenBy(caller, &p.Commits[0])
+	if !caller.Admin() && len(r.Objects) == 0 {
+		return nil, nil
+	}
 	return &r, nil
 }
 
@@ -121,9 +132,9 @@ func (q *Query) isBy(a *operator.Author) bool {
 	return a != nil && (a.User == q.By || a.UserID == q.By)
 }
 
-// matches reports whether a change is wanted.
+// matches reports whether a change is wanted, by what the caller may know of it.
 func (q *Query) matches(r *operator.Revision) bool {
-	if len(r.Objects) == 0 {
+	if len(r.Objects) == 0 || q.By != "" && !q.isBy(r.Author) {
 		return false
 	}
 	return q.IDs == nil && q.Name == "" || slices.ContainsFunc(r.Objects, q.concerns)

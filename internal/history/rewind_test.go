@@ -40,7 +40,7 @@ func TestRewind(t *testing.T) {
 	}
 	undone := map[int64]*records.Snap{}
 	for got := range past.Earlier(t.Context()) {
-		undone[past.Undone().Revision] = got
+		undone[past.At().Revision] = got
 	}
 	for i, after := range snaps[:len(snaps)-1] {
 		got, want := undone[after.Revision()], snaps[i+1]

@@ -1,6 +1,6 @@
 // Package console is the operators' view of a running Heddle: its status, traces through the
 // virtual network and probes of it, the BGP sessions of routers, and the format of the store.
-// Every call but the one that answers tenants' questions about their ports wants the role admin. It
+// Every call but those that answer tenants about their own objects wants the role admin. It
 // also serves the page that shows these in a browser, and the sessions by which browsers call them.
 package console
 
@@ -99,14 +99,14 @@ func (c *console) calls() []api.Call {
 			api.Parameter{Name: "service", Text: "destination port"}),
 		api.NewCall("GET /v1/unused-rules", "rules of security groups by which no packet was let pass", c.unusedRules),
 		api.NewCall("GET /v1/bgp", "routers that speak BGP, with their sessions", c.bgp),
-		api.NewCall("GET /v1/history", "what changed, the newest first", c.history,
+		api.NewCall("GET /v1/history", "what changed, the newest first; members see their project's changes", c.history,
 			api.Parameter{Name: "object", Text: "id or name of an object, or a floating IP's address"},
 			api.Parameter{Name: "by", Text: "name or id of the user who made the changes"},
 			api.Parameter{Name: "since", Text: "time in RFC 3339"},
 			api.Parameter{Name: "before", Text: "the answer's next, to continue it"},
 			api.Parameter{Name: "limit", Text: "number of changes, 100 unless given"},
-			api.Parameter{Name: "effect", Text: "true: with the connections that fare otherwise by each change"}),
-		api.NewCall("GET /v1/revisions/{revision}", "what changed at a revision", c.revision),
+			api.Parameter{Name: "effect", Text: "true: with the connections that fare otherwise by each change"}).ToAll(),
+		api.NewCall("GET /v1/revisions/{revision}", "what changed at a revision; members see their project's changes", c.revision).ToAll(),
 		api.NewStream[changeEvent]("GET /v1/events", "changes of the store, with revisions as ids, and the event reset where some were left out", "text/event-stream", c.events,
 			api.Parameter{Name: "since", Text: "revision after which to begin, in place of the header Last-Event-ID"},
 			api.Parameter{Name: "kinds", Text: "kinds of objects, by commas"}),

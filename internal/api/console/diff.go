@@ -10,6 +10,7 @@ import (
 	"heddle/internal/api/operator"
 	"heddle/internal/explain"
 	"heddle/internal/history"
+	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology/flow"
@@ -52,7 +53,7 @@ func (c *console) diffChange(ctx context.Context, req *operator.DiffRequest) (*o
 		return nil, faultError(err)
 	}
 	a.Revision, a.Time, a.Refused = after.revision(), at.time, after.refused()
-	completeDiff(a, at.snap, after.snap, changes)
+	completeDiff(a, api.Caller(ctx), at.snap, after.snap, changes)
 	return a, nil
 }
 
@@ -84,12 +85,12 @@ func (c *console) diffTimes(ctx context.Context, req *operator.DiffRequest) (*op
 		return nil, faultError(err)
 	}
 	a.Revision, a.Time, a.Until, a.UntilTime, a.Refused = from.snap.Revision(), from.time, until.snap.Revision(), until.time, []operator.RefusedStep{}
-	completeDiff(a, from.snap, until.snap, changes)
+	completeDiff(a, api.Caller(ctx), from.snap, until.snap, changes)
 	return a, nil
 }
 
 // completeDiff adds the objects that differ, and what ids stand for.
-func completeDiff(a *operator.DiffAnswer, before, after *records.Snap, changes []records.ChangedRecord) {
+func completeDiff(a *operator.DiffAnswer, asker neutron.Caller, before, after *records.Snap, changes []records.ChangedRecord) {
 	a.Objects = history.Objects(changes)
 	a.Names = map[string]flow.TraceName{}
 	texts := []string{}
@@ -101,7 +102,7 @@ func completeDiff(a *operator.DiffAnswer, before, after *records.Snap, changes [
 	}
 	texts = append(texts, nameExamples(after, a.Gained, a.Lost)...)
 	for _, snap := range []*records.Snap{before, after} {
-		for id, name := range changeNames(snap, []operator.Revision{{Objects: a.Objects}}) {
+		for id, name := range changeNames(snap, asker, []operator.Revision{{Objects: a.Objects}}) {
 			a.Names[id] = name
 		}
 		for id, name := range namesOf(snap, idsOf(texts)) {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"heddle/internal/api"
 	"heddle/internal/api/operator"
 	"heddle/internal/explain"
 	"heddle/internal/history"
@@ -22,19 +21,13 @@ const noTime = "the time that a question may take has ended"
 
 // addEffects adds to the changes of a page which connections fare otherwise by each. Those that
 // there is no time for, or that a gap parts from newer ones, say so.
-func (c *console) addEffects(ctx context.Context, h *operator.History) error {
-	end, err := c.asked.begin(api.Caller(ctx).UserID)
-	if err != nil {
-		return err
-	}
-	defer end()
+func (c *console) addEffects(ctx context.Context, h *operator.History) {
 	ctx, cancel := context.WithTimeout(ctx, questionTime)
 	defer cancel()
 	done, why := c.effects(ctx, h.Changes, h.Names)
 	for i := range h.Changes[done:] {
 		h.Changes[done+i].Effect = &operator.Effect{Lost: []operator.ReachChange{}, Gained: []operator.ReachChange{}, NotCompared: why}
 	}
-	return nil
 }
 
 // effects adds the effects of changes, the newest first, and what ids in them stand for to names.

@@ -34,12 +34,23 @@ func (c *console) history(r *http.Request) (*operator.History, error) {
 	if err != nil {
 		return nil, err
 	}
+	withEffect := r.URL.Query().Get("effect") == "true"
+	if withEffect && !q.Caller.Admin() {
+		return nil, api.Errorf(http.StatusForbidden, "effect: the effect of changes wants the role admin.")
+	}
+	if withEffect || !q.Caller.Admin() {
+		end, err := c.asked.begin(q.Caller.UserID)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
 	snap, err := c.past(r.Context())
 	if err != nil {
 		return nil, err
 	}
 	if q.Name != "" {
-		q.IDs = idsNamed(snap, q.Name)
+		q.IDs = idsNamed(snap, q.Caller, q.Name)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), historySearch)
 	defer cancel()
@@ -47,15 +58,19 @@ func (c *console) history(r *http.Request) (*operator.History, error) {
 	if err != nil {
 		return nil, invalidQuery(err)
 	}
-	answer.Revision, answer.Names = snap.Revision(), changeNames(snap, answer.Changes)
-	if r.URL.Query().Get("effect") == "true" {
-		err = c.addEffects(r.Context(), answer)
+	answer.Revision, answer.Names = snap.Revision(), changeNames(snap, q.Caller, answer.Changes)
+	if withEffect {
+		c.addEffects(r.Context(), answer)
 	}
-	return answer, err
+	return answer, nil
 }
 
 // revision answers with what changed at a revision.
 func (c *console) revision(r *http.Request) (*operator.History, error) {
+	caller := api.Caller(r.Context())
+	if err := checkAsker(caller); err != nil {
+		return nil, err
+	}
 	snap, err := c.past(r.Context())
 	if err != nil {
 		return nil, err
@@ -65,7 +80,7 @@ func (c *console) revision(r *http.Request) (*operator.History, error) {
 	if err != nil {
 		return nil, invalidQuery(err)
 	}
-	found, err := history.Show(r.Context(), c.Journal, at)
+	found, err := history.Show(r.Context(), c.Journal, caller, at)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +88,7 @@ func (c *console) revision(r *http.Request) (*operator.History, error) {
 		return nil, api.Errorf(http.StatusNotFound, "revision %s: this server has no change of it; heddle history lists those that there are", r.PathValue("revision"))
 	}
 	answer := operator.History{Revision: snap.Revision(), Epoch: newest, Changes: []operator.Revision{*found}, Gaps: []operator.Gap{}}
-	answer.Names = changeNames(snap, answer.Changes)
+	answer.Names = changeNames(snap, caller, answer.Changes)
 	return &answer, nil
 }
 
@@ -96,8 +111,11 @@ func (c *console) past(ctx context.Context) (*records.Snap, error) {
 }
 
 func historyQuery(r *http.Request) (q history.Query, err error) {
-	values := r.URL.Query()
-	q = history.Query{By: values.Get("by"), Before: values.Get("before"), Limit: historyLimit}
+	values, caller := r.URL.Query(), api.Caller(r.Context())
+	if err := checkAsker(caller); err != nil {
+		return q, err
+	}
+	q = history.Query{Caller: caller, By: values.Get("by"), Before: values.Get("before"), Limit: historyLimit}
 	if object := values.Get("object"); uuids.FindString(object) == object && object != "" {
 		q.IDs = []string{object}
 	} else {
@@ -124,28 +142,40 @@ func invalidQuery(err error) error {
 	return err
 }
 
-// idsNamed returns the ids of the objects that have a name, or a floating IP's address.
-func idsNamed(snap *records.Snap, name string) (ids []string) {
-	addNamed(&ids, snap, schema.Networks, "name", name, func(o *neutron.Network) string { return o.ID })
-	addNamed(&ids, snap, schema.Subnets, "name", name, func(o *neutron.Subnet) string { return o.ID })
-	addNamed(&ids, snap, schema.Ports, "name", name, func(o *neutron.Port) string { return o.ID })
-	addNamed(&ids, snap, schema.Ports, "ip_address", name, func(o *neutron.Port) string { return o.ID })
-	addNamed(&ids, snap, schema.SecurityGroups, "name", name, func(o *neutron.SecurityGroup) string { return o.ID })
-	addNamed(&ids, snap, schema.Routers, "name", name, func(o *neutron.Router) string { return o.ID })
-	if h, err := schema.HostByName(snap, name); err == nil {
-		ids = append(ids, h.ID)
+// idsNamed returns the ids of the objects of a caller's that have a name, or a floating IP's
+// address.
+func idsNamed(snap *records.Snap, caller neutron.Caller, name string) (ids []string) {
+	n := namedObjects{snap: snap, caller: caller}
+	addNamed(&n, schema.Networks, "name", name, func(o *neutron.Network) *neutron.Standard { return &o.Standard })
+	addNamed(&n, schema.Subnets, "name", name, func(o *neutron.Subnet) *neutron.Standard { return &o.Standard })
+	addNamed(&n, schema.Ports, "name", name, func(o *neutron.Port) *neutron.Standard { return &o.Standard })
+	addNamed(&n, schema.Ports, "ip_address", name, func(o *neutron.Port) *neutron.Standard { return &o.Standard })
+	addNamed(&n, schema.SecurityGroups, "name", name, func(o *neutron.SecurityGroup) *neutron.Standard { return &o.Standard })
+	addNamed(&n, schema.Routers, "name", name, func(o *neutron.Router) *neutron.Standard { return &o.Standard })
+	if h, err := schema.HostByName(snap, name); err == nil && caller.Admin() {
+		n.ids = append(n.ids, h.ID)
 	}
-	return ids
+	return n.ids
 }
 
-func addNamed[T any](ids *[]string, snap *records.Snap, table *records.Table[T], index, name string, id func(*T) string) {
-	for o := range table.By(snap, index, name) {
-		*ids = append(*ids, id(o))
+// namedObjects collects the ids of a caller's objects.
+type namedObjects struct {
+	snap   *records.Snap
+	caller neutron.Caller
+	ids    []string
+}
+
+func addNamed[T any](n *namedObjects, table *records.Table[T], index, name string, standard func(*T) *neutron.Standard) {
+	for o := range table.By(n.snap, index, name) {
+		if s := standard(o); n.caller.Owns(s.ProjectID) {
+			n.ids = append(n.ids, s.ID)
+		}
 	}
 }
 
 // changeNames returns what the ids in changes stand for: at present, or else as the changes say.
-func changeNames(snap *records.Snap, changes []operator.Revision) map[string]flow.TraceName {
+// Tenants hear the names in what they see of the changes alone.
+func changeNames(snap *records.Snap, caller neutron.Caller, changes []operator.Revision) map[string]flow.TraceName {
 	var texts []string
 	named := map[string]flow.TraceName{}
 	for _, change := range changes {
@@ -158,6 +188,9 @@ func changeNames(snap *records.Snap, changes []operator.Revision) map[string]flo
 				texts = append(texts, f.Name, string(f.Before), string(f.After))
 			}
 		}
+	}
+	if !caller.Admin() {
+		return named
 	}
 	ids := idsOf(texts)
 	for id, name := range namesOf(snap, ids) {

@@ -63,9 +63,8 @@ func (q *inFlight) begin(user string) (end func(), err error) {
 // about its own ports, administrators about all.
 func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyAnswer, error) {
 	caller := api.Caller(r.Context())
-	mayAsk := caller.ProjectID != "" && (slices.Contains(caller.Roles, "member") || slices.Contains(caller.Roles, "reader"))
-	if !caller.Admin() && !mayAsk {
-		return nil, api.Errorf(http.StatusForbidden, "This call wants the role admin, or the role member or reader in a project.")
+	if err := checkAsker(caller); err != nil {
+		return nil, err
 	}
 	end, err := c.asked.begin(caller.UserID)
 	if err != nil {
@@ -115,6 +114,15 @@ func (c *console) why(r *http.Request, req *operator.WhyRequest) (*operator.WhyA
 	return a, err
 }
 
+// checkAsker refuses callers who are neither administrators nor members or readers of a project.
+func checkAsker(caller neutron.Caller) error {
+	mayAsk := caller.ProjectID != "" && (slices.Contains(caller.Roles, "member") || slices.Contains(caller.Roles, "reader"))
+	if !caller.Admin() && !mayAsk {
+		return api.Errorf(http.StatusForbidden, "This call wants the role admin, or the role member or reader in a project.")
+	}
+	return nil
+}
+
 // since adds to an answer the change since which it has its verdict.
 func (c *console) since(ctx context.Context, caller neutron.Caller, q *operator.WhyRequest, a *operator.WhyAnswer) error {
 	present, err := c.past(ctx)
@@ -137,7 +145,7 @@ func (c *console) since(ctx context.Context, caller neutron.Caller, q *operator.
 	}
 	if turn.Turned() {
 		s.Change = past.Undone()
-		maps.Copy(a.Names, changeNames(present, []operator.Revision{*s.Change}))
+		maps.Copy(a.Names, changeNames(present, caller, []operator.Revision{*s.Change}))
 	}
 	a.Since = s
 	return nil
