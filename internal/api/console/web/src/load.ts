@@ -12,8 +12,8 @@ export interface Loaded<T> {
   at?: Date;
 }
 
-/** useLoad calls GET path, and while the page is visible again every so many seconds and when something has changed. */
-export function useLoad<T>(path: string, everySeconds = 0): Loaded<T> & { again: () => void } {
+/** useLoad calls GET path, and while the page is visible again every so many seconds and, unless told otherwise, when something has changed. */
+export function useLoad<T>(path: string, everySeconds = 0, onChanges = true): Loaded<T> & { again: () => void } {
   const [loaded, setLoaded] = useState<Loaded<T>>({});
   const [turn, setTurn] = useState(0);
   useEffect(() => setLoaded({}), [path]);
@@ -45,7 +45,7 @@ export function useLoad<T>(path: string, everySeconds = 0): Loaded<T> & { again:
     void load();
     let first = true;
     const stop = changes.subscribe(() => {
-      if (!first && everySeconds) next();
+      if (!first && everySeconds && onChanges) next();
       first = false;
     });
     return () => {

@@ -66,7 +66,7 @@ function HostTable({ hosts }: { hosts: Host[] }) {
 }
 
 /** Fills shows how full a host's tables are. */
-export function Fills({ of: h }: { of: Host }) {
+function Fills({ of: h }: { of: Host }) {
   return (
     <ul class="fills">
       {(h.tables ?? []).map((t) => (

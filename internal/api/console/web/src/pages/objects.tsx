@@ -3,10 +3,11 @@
 import type { ComponentChildren } from "preact";
 import type { Group, Host, JoinedHost, Network, Port, PortList, Router, RouterEnd, Rule, Thing } from "../api";
 import { Await, Empty, Facts, Page, Ref, Scroll, State, time } from "../parts";
+import { Measured, useSamples } from "../measured";
 import { PortStateOf, PortTable } from "../ports";
 import { useLoad } from "../load";
 import { address, Link, query } from "../router";
-import { clock, Fills, HostState } from "./hosts";
+import { clock, HostState } from "./hosts";
 
 function Links({ children }: { children: ComponentChildren }) {
   return <p class="pages">{children}</p>;
@@ -248,6 +249,7 @@ export function HostPage({ id }: { id: string }) {
   const joined = useLoad<{ host: JoinedHost }>(`/v1/hosts/${encodeURIComponent(id)}`);
   const status = useLoad<{ hosts: Host[] }>("/v1/status", 15);
   const h = status.data?.hosts.find((x) => x.id === joined.data?.host.id);
+  const fills = useSamples(h?.tables?.length ? { time: status.at!.getTime() / 1000, values: Object.fromEntries(h.tables.map((t) => [t.name, (t.used * 100) / Math.max(t.max, 1)])) } : undefined);
   return (
     <Page title={`Host ${joined.data?.host.name ?? ""}`} aside={h && <HostState of={h} />}>
       <Await of={joined}>
@@ -276,7 +278,6 @@ export function HostPage({ id }: { id: string }) {
                           ["Tunnels to other hosts", h.tunnels],
                           ["Clock", clock(h)],
                           ["Certificate until", h.certificateEnd && time(h.certificateEnd)],
-                          ["Tables", <Fills of={h} />],
                           ["Faults", (h.faults ?? []).join("; ")],
                         ]}
                       />
@@ -287,6 +288,12 @@ export function HostPage({ id }: { id: string }) {
                 ) : null
               }
             </Await>
+            {fills.length > 0 && (
+              <section aria-labelledby="fills">
+                <h2 id="fills">How full its tables are</h2>
+                <Measured label="How full its tables are" of={fills} unit=" %" max={100} />
+              </section>
+            )}
           </>
         )}
       </Await>

@@ -1,4 +1,5 @@
 import type { Health } from "../api";
+import { DropRates } from "../drop_rates";
 import { Await, count, date, Empty, Page, Scroll, State, time } from "../parts";
 import { useLoad } from "../load";
 import { Link } from "../router";
@@ -12,6 +13,7 @@ export function Overview() {
           <>
             <Problems of={h} />
             <Counts of={h} />
+            <DropRates />
             <Servers of={h} />
             <Certificates of={h} />
           </>
