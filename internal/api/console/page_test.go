@@ -87,6 +87,17 @@ func (a *accounts) LogIn(_ context.Context, l *api.Login) (string, error) {
 	return l.User, nil
 }
 
+// Renew has the session of the token member go on with the token admin.
+func (a *accounts) Renew(_ context.Context, token string) (string, error) {
+	switch {
+	case a.Tokens[token] == nil:
+		return "", api.ErrUnauthorized
+	case token == "member":
+		return "admin", nil
+	}
+	return token, nil
+}
+
 func (a *accounts) Revoke(_ context.Context, token string) error {
 	a.revoked = append(a.revoked, token)
 	return nil
@@ -174,6 +185,9 @@ func TestSession(t *testing.T) {
 	}
 	if res := s.call(t, http.MethodGet, "/v1/session", "admin", "", false); res.StatusCode != http.StatusOK || len(res.Cookies()) != 1 || res.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("while it is used: %s, %v", res.Status, res.Cookies())
+	}
+	if res := s.call(t, http.MethodGet, "/v1/session", "member", "", false); res.StatusCode != http.StatusOK || res.Cookies()[0].Value != "admin" {
+		t.Errorf("with a token that is renewed: %s, %v", res.Status, res.Cookies())
 	}
 	res = s.call(t, http.MethodDelete, "/v1/session", "admin", "", false)
 	if c := res.Cookies(); res.StatusCode != http.StatusNoContent || len(c) != 1 || c[0].MaxAge != -1 || len(s.accounts.revoked) != 1 {

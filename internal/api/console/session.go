@@ -17,7 +17,9 @@ type Accounts interface {
 	api.Validator
 	// LogIn returns a token, or [api.ErrUnauthorized] for a wrong user, password or project.
 	LogIn(ctx context.Context, l *api.Login) (token string, err error)
-	// Revoke ends a token. One that has ended already is no error.
+	// Renew returns the token with which a session that is in use goes on, which may be the same.
+	Renew(ctx context.Context, token string) (next string, err error)
+	// Revoke ends a token, and what it was renewed from. One that has ended already is no error.
 	Revoke(ctx context.Context, token string) error
 }
 
@@ -90,7 +92,10 @@ func (s *sessions) show(w http.ResponseWriter, r *http.Request) error {
 	if token == "" {
 		return api.ErrUnauthorized
 	}
-	err := s.answer(w, r, http.StatusOK, token)
+	token, err := s.accounts.Renew(r.Context(), token)
+	if err == nil {
+		err = s.answer(w, r, http.StatusOK, token)
+	}
 	if errors.Is(err, api.ErrUnauthorized) {
 		setCookie(w, "", -1)
 	}

@@ -182,7 +182,7 @@ func (x *tokenCalls) rescoped(r records.Reader, old *Token, ask scope) (*Token, 
 		return nil, api.ErrUnauthorized
 	}
 	t := &Token{UserID: user.ID, Methods: methodsAfter(old.Methods, "token"), ExpiresAt: old.ExpiresAt,
-		AuditIDs: old.AuditIDs[len(old.AuditIDs)-1:]} // the first of the chain, as in Keystone
+		AuditIDs: []string{old.chain()}} // the first of the chain, as in Keystone
 	return x.scoped(r, t, user, ask)
 }
 

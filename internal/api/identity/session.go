@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"heddle/internal/api"
 )
@@ -39,7 +40,45 @@ func named(name, domain string) ref {
 	return r
 }
 
-// Revoke ends a token. One that has ended already is no error.
+const (
+	// renewAfter is the age from which a token of a session is renewed: not at each of its uses, as
+	// each renewal is a write.
+	renewAfter = 5 * time.Minute
+	// sessionLife bounds for how long a session goes on by renewals.
+	sessionLife = 12 * time.Hour
+)
+
+// Renew returns the token with which a session that is in use goes on: the same one, or after a
+// while one with a new life, which the log-in bounds. It is worth what the first one is.
+func (s *Service) Renew(ctx context.Context, token string) (string, error) {
+	l, err := s.tokens.check(ctx, token)
+	if err != nil {
+		return "", err
+	}
+	old, now := l.token, s.tokens.now().UTC()
+	since := old.Since
+	if since.IsZero() {
+		since = old.IssuedAt
+	}
+	until := now.Add(s.opts.TokenLife)
+	if last := since.Add(sessionLife); last.Before(until) {
+		until = last
+	}
+	if now.Sub(old.IssuedAt) < renewAfter || !until.After(old.ExpiresAt) || old.AppCredentialID != "" {
+		return token, nil
+	}
+	snap, err := s.directory.view(ctx)
+	if err != nil {
+		return "", err
+	}
+	next := &Token{UserID: old.UserID, ProjectID: old.ProjectID, DomainID: old.DomainID, Methods: old.Methods, Roles: old.Roles,
+		AuditIDs: []string{old.chain()}, IssuedAt: now, ExpiresAt: until, Since: since}
+	token, _, err = s.tokens.issue(ctx, snap, next)
+	return token, explain(err)
+}
+
+// Revoke ends a token, with all tokens of the same log-in: those that it was renewed from are good
+// for a while. One that has ended already is no error.
 func (s *Service) Revoke(ctx context.Context, token string) error {
 	l, err := s.tokens.check(ctx, token)
 	if errors.Is(err, api.ErrUnauthorized) {
@@ -47,7 +86,7 @@ func (s *Service) Revoke(ctx context.Context, token string) error {
 	} else if err != nil {
 		return err
 	}
-	return s.tokens.revoke(ctx, l.token)
+	return s.tokens.revokeChain(ctx, l.token)
 }
 
 // LogIn returns a token that Keystone issues for a user with a password.
@@ -67,6 +106,9 @@ func (k *Keystone) LogIn(ctx context.Context, l *api.Login) (token string, err e
 	k.throttle.Succeeded(account, from)
 	return token, nil
 }
+
+// Renew returns the token as it is: how long tokens live, and from what, is Keystone's to say.
+func (k *Keystone) Renew(_ context.Context, token string) (string, error) { return token, nil }
 
 // Revoke ends a token, at Keystone and here.
 func (k *Keystone) Revoke(ctx context.Context, token string) error {

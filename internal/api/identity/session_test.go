@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"heddle/internal/api"
 )
@@ -60,5 +61,53 @@ func TestLogIn(t *testing.T) {
 		if _, err = s.LogIn(ctx, &api.Login{User: "bob", Password: "guess"}); !errors.As(err, &limited) || limited.Status != http.StatusTooManyRequests || limited.RetryAfter <= 0 {
 			t.Errorf("%s: after 20 wrong passwords: %v, want to wait", name, err)
 		}
+	}
+}
+
+// TestRenew: a session goes on while it is used, for twelve hours at most, ends after an hour
+// without use, and ends with all of its tokens at log-out.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	w := serveOver(t, memory(t), func(o *Options) { o.Now = func() time.Time { return now } })
+	w.user("ann", "pw", "member")
+	ctx := t.Context()
+	begun := now.UTC()
+	login := must[string](t)(w.s.LogIn(ctx, &api.Login{User: "ann", Password: "pw", Project: "ann"}))
+	if same := must[string](t)(w.s.Renew(ctx, login)); same != login {
+		t.Error("a new token is renewed at once")
+	}
+	tokens := []string{login}
+	used := func(after time.Duration) string {
+		t.Helper()
+		now = now.Add(after)
+		tokens = append(tokens, must[string](t)(w.s.Renew(ctx, tokens[len(tokens)-1])))
+		return tokens[len(tokens)-1]
+	}
+	for range 13 {
+		used(50 * time.Minute)
+	}
+	id := must[*api.Identity](t)(w.s.Validate(ctx, used(30*time.Minute)))
+	if id.UserName != "ann" || id.ProjectName != "ann" || len(id.Roles) != 1 || !id.Expires.Equal(begun.Add(12*time.Hour)) {
+		t.Errorf("after eleven hours the session is of %+v", id)
+	}
+	if used(20*time.Minute) != tokens[len(tokens)-2] {
+		t.Error("a session is renewed beyond twelve hours")
+	}
+	other := must[string](t)(w.s.LogIn(ctx, &api.Login{User: "ann", Password: "pw"}))
+	if err := w.s.Revoke(ctx, tokens[len(tokens)-1]); err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range tokens {
+		if _, err := w.s.Validate(ctx, token); !errors.Is(err, api.ErrUnauthorized) {
+			t.Errorf("after log-out a token of the session is answered %v", err)
+		}
+	}
+	if _, err := w.s.Validate(ctx, other); err != nil {
+		t.Errorf("another session of the user: %v", err)
+	}
+	now = now.Add(time.Hour)
+	if _, err := w.s.Renew(ctx, other); !errors.Is(err, api.ErrUnauthorized) {
+		t.Errorf("a session that was not used for an hour: %v", err)
 	}
 }

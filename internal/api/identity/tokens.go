@@ -264,6 +264,24 @@ func (x *tokenStore) revoke(ctx context.Context, t *Token) error {
 	})
 }
 
+// revokeChain ends all tokens of the log-in that a token goes back to.
+func (x *tokenStore) revokeChain(ctx context.Context, t *Token) error {
+	return x.update(ctx, func(tx *records.Tx) error {
+		var ended []string
+		for other := range x.tokens.All(tx) {
+			if other.UserID == t.UserID && other.chain() == t.chain() {
+				ended = append(ended, other.Hash)
+			}
+		}
+		for _, hash := range ended {
+			if err := x.tokens.Delete(tx, hash); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // leases gives tokens issued within a few minutes the same lease: a lease for each would double the
 // cost of a login.
 type leases struct {

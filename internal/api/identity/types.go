@@ -94,7 +94,12 @@ type Token struct {
 	Serials   Serials     `json:"serials"`
 
 	AppCredentialID string `json:"app_credential_id,omitempty"` // the application credential it was issued for
+	// Since is the time of the log-in that a renewed token goes on from.
+	Since time.Time `json:"since,omitzero"`
 }
+
+// chain identifies the log-in that a token goes back to.
+func (t *Token) chain() string { return t.AuditIDs[len(t.AuditIDs)-1] }
 
 func (t *Token) target() target { return target{t.ProjectID, t.DomainID} }
 
