@@ -16,6 +16,9 @@ export interface ChartData {
 
 const height = 200;
 
+/** leastSpan is the shortest time that a chart shows, in seconds: a few values are at its right end. */
+const leastSpan = 300;
+
 // Lines differ by their dashes, too.
 const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 2], [12, 6]];
 const colours = ["--accent", "--bad", "--good", "--warn", "--text", "--quiet", "--accent"];
@@ -74,7 +77,7 @@ function optionsOf(d: ChartData, width: number): uPlot.Options {
   return {
     width, height,
     cursor: { drag: { x: false, y: false } },
-    scales: { y: { range: (_, __, max) => [0, d.max ?? Math.max(max, 1)] } },
+    scales: { x: { range: (_, min, max) => [Math.min(min, max - leastSpan), max] }, y: { range: (_, __, max) => [0, d.max ?? Math.max(max, 1)] } },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map(time), space: 80 },
       { ...axis, values: (_, ticks) => ticks.map((v) => `${v}${d.unit}`), size: 64 },
