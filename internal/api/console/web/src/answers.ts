@@ -286,6 +286,7 @@ export interface Floating {
 
 /** Flow is a record of a host's flow log, with the names of what it is about. */
 export interface Flow {
+  begins?: string;
   bytes?: number;
   code?: string;
   destinationPort?: number;
