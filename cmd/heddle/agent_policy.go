@@ -16,8 +16,9 @@ import (
 // policyConfig holds the policy agent's flags. More settings come from FELIX_ variables, from the
 // file and from the store.
 type policyConfig struct {
-	on   bool
-	file string
+	on      bool
+	file    string
+	counted int
 }
 
 // felixConfig is the path of Felix's configuration file.
@@ -26,6 +27,7 @@ const felixConfig = "/etc/calico/felix.cfg"
 func (c *policyConfig) flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.on, "policy", false, "run the policy agent: Calico's endpoints and policy on nftables")
 	f.StringVar(&c.file, "felix-config", felixConfig, "INI `file` with settings of the policy agent; it need not be there")
+	f.IntVar(&c.counted, "policy-counters", 5000, "count what each rule of policies and profiles matches, up to so many `rules` on the host; 0: none")
 }
 
 // settings reads the FELIX_ variables and the file, if the agent is to run.
@@ -65,7 +67,7 @@ func felixValues(file map[string]string) flagValues {
 // agent builds the policy agent.
 func (c *policyConfig) agent(t *agents) (agent, error) {
 	o := policy.Options{Host: t.config.name, HostID: t.id, Store: t.store, Environment: t.felix.environment, File: t.felix.file,
-		Snapshots: t.config.snapshots(), Watchdog: &t.watchdog, Log: t.log.With("part", "policy")}
+		Snapshots: t.config.snapshots(), MostCounted: t.config.policy.counted, Watchdog: &t.watchdog, Log: t.log.With("part", "policy")}
 	proxy, err := t.metadataProxy()
 	if err != nil {
 		return nil, err

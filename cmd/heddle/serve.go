@@ -458,6 +458,9 @@ func (s *server) addOperator() error {
 		Neutron: s.draft, Events: console.NewEvents(), Calico: replica.New(s.store, replica.Options{Log: s.log.With("part", "calico objects")}, schema.CalicoObjects()),
 	}
 	s.tasks = append(s.tasks, status.Calico)
+	if s.statuses != nil {
+		status.PolicyAgentAlive = s.statuses.AgentAlive
+	}
 	if c.cluster.on {
 		status.Cluster = s.clusterMembers
 	}

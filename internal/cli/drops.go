@@ -27,9 +27,9 @@ func dropsCommand() *cobra.Command {
 		Use:   "drops [PORT]",
 		Short: "Show how many packets were dropped, where and why",
 		Long: `Shows what hosts have counted of packets that decisions of the virtual network dropped, since their agents started: at which port, in which direction, with
-which code of docs/codes.md, and by which rule or device. PORT is an id, a name or an address. Packets by cached flows are counted as well, up to this
+which code of docs/codes.md, and by which rule or device; and of packets that policy on routed hosts dropped, by which rule or code. PORT is an id, a name or an address. Packets by cached flows are counted as well, up to this
 moment. --unused shows the rules of security groups by which no packet was let pass: those that no packet has asked, and those that packets have asked
-and never matched.
+and never matched; and the rules of policies and profiles on routed hosts that no packet has matched.
   heddle drops
   heddle drops web --code no-rule
   heddle drops --unused`,
@@ -66,7 +66,11 @@ and never matched.
 		}
 		rows := make([][]string, 0, len(d.Drops))
 		for _, x := range d.Drops {
-			rows = append(rows, []string{strconv.FormatUint(x.Packets, 10), portText(x.Port), cmp.Or(x.Direction, "-"), x.Code.String(), deciderText(x.Object, x.Rule), strings.Join(x.Hosts, " ")})
+			port := portText(x.Port)
+			if x.Plane == "policy" {
+				port = "-"
+			}
+			rows = append(rows, []string{strconv.FormatUint(x.Packets, 10), port, cmp.Or(x.Direction, "-"), x.Code.String(), deciderText(x.Object, x.Rule), strings.Join(x.Hosts, " ")})
 		}
 		w := cmd.OutOrStdout()
 		if err := command.PrintTable(w, *format, d, []string{"PACKETS", "PORT", "DIRECTION", "CODE", "BY", "HOSTS"}, rows); err != nil || *format == "json" {
@@ -86,10 +90,14 @@ func showUnused(cmd *cobra.Command, login *cloud.Config, format string) error {
 	rows := make([][]string, 0, len(u.Rules))
 	for _, x := range u.Rules {
 		state := "never asked"
+		ports := strconv.Itoa(x.Ports)
+		if x.Group.Kind != "security-group" {
+			ports, state = "-", "never matched"
+		}
 		if x.Asked {
 			state = "asked, never matched"
 		}
-		rows = append(rows, []string{cmp.Or(x.Group.Name, x.Group.ID), strconv.Itoa(x.Ports), x.Rule, x.Text, state})
+		rows = append(rows, []string{cmp.Or(x.Group.Name, x.Group.ID), ports, x.Rule, x.Text, state})
 	}
 	w := cmd.OutOrStdout()
 	if err := command.PrintTable(w, format, u, []string{"GROUP", "PORTS", "RULE", "ALLOWS", "STATE"}, rows); err != nil || format == "json" {

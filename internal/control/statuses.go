@@ -58,6 +58,12 @@ func readStatus(path string, value []byte) (any, error) {
 	return statusDown, nil
 }
 
+// AgentAlive reports whether the policy agent of a host is.
+func (s *Statuses) AgentAlive(host string) bool {
+	path, err := calico.AgentStatusKey{Host: host}.Path()
+	return err == nil && s.Snapshot().Get(statusTable, path) != nil
+}
+
 // of returns the status of a port with an endpoint: ERROR if the host's agent is down.
 func (s *Statuses) of(p *neutron.Port) string {
 	if s == nil || !p.AdminStateUp {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"slices"
+	"strings"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
@@ -60,6 +61,11 @@ func NameObject(snap *records.Snap, o *flow.Object, rule string) {
 		if r := groupRule(g, rule); r != nil {
 			makePart(o, "security-group-rule", r.ID, "")
 		}
+	case "profile-rule":
+		if id, of := strings.CutPrefix(o.Group.ID, translate.ProfilePrefix); of {
+			g, _ := schema.SecurityGroups.Peek(snap, id)
+			o.Group.Name = nameOf(g, func(g *neutron.SecurityGroup) string { return g.Name })
+		}
 	case "firewall":
 		f, _ := schema.Firewalls.Peek(snap, o.ID)
 		if o.Name = nameOf(f, func(f *neutron.Firewall) string { return f.Name }); f != nil {
@@ -72,6 +78,11 @@ func NameObject(snap *records.Snap, o *flow.Object, rule string) {
 			nameFirewallRule(snap, o, schema.FirewallGroupRules, p, rule)
 		}
 	}
+}
+
+// OfSecurityGroup reports whether an object is the profile of a security group.
+func OfSecurityGroup(o *flow.Object) bool {
+	return o.Kind == "profile" && strings.HasPrefix(o.ID, translate.ProfilePrefix)
 }
 
 // nameOf returns the name of an object; "" if it is not there.

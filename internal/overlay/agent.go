@@ -287,7 +287,7 @@ func (a *Agent) openKernel() (err error) {
 // keptByOthers returns the prefixes of keys below a host's that other parts than the agent's
 // presence keep.
 func keptByOthers(host string) (all []string) {
-	for _, tail := range []string{schema.NATPortsTail, schema.MemberHealthsTail, schema.MetadataKeyTail, schema.DisplacedAgentsTail} {
+	for _, tail := range []string{schema.NATPortsTail, schema.MemberHealthsTail, schema.MetadataKeyTail, schema.DisplacedAgentsTail, schema.PolicyAnswersTail} {
 		all = append(all, schema.StatePrefix+host+tail)
 	}
 	return all

@@ -123,7 +123,11 @@ func (e *engine) counters(q *flow.CountersRequest) (*flow.CountersAnswer, error)
 func (e *engine) verdictFigures() (f []telemetry.Value) {
 	dropped, decided := e.verdicts.Totals()
 	for _, code := range flow.Codes() {
-		f = append(f, telemetry.Counter.Of("heddle_dropped_packets_total", "Packets that decisions of the virtual network dropped, those of cached flows with them, by docs/codes.md.", int(dropped[code])).
+		if code.OfPolicy() {
+			continue
+		}
+		f = append(f, telemetry.Counter.Of("heddle_dropped_packets_total",
+			"Packets that decisions of the virtual network dropped, those of cached flows with them, or rules of a routed host, by docs/codes.md.", int(dropped[code])).
 			With("plane", "overlay").With("code", code.String()))
 	}
 	for v := flow.Forward; v <= flow.Consumed; v++ {

@@ -34,6 +34,9 @@ func (t *traces) changed(c *snapshot.Changed) {
 		}
 		return
 	}
+	if r.Policy != nil {
+		return // the policy agent answers
+	}
 	t.count.traces.Add(1)
 	switch {
 	case r.Workload != nil:

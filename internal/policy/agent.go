@@ -36,8 +36,10 @@ type Options struct {
 	// Metadata, if set, answers this host's workloads at 169.254.169.254, unless the settings name
 	// another server.
 	Metadata MetadataServer
-	Watchdog *task.Watchdog // watches the agent's loop; nil: nothing does
-	Log      *slog.Logger   // default: none
+	// MostCounted is the number of rules of policies and profiles up to which each is counted.
+	MostCounted int
+	Watchdog    *task.Watchdog // watches the agent's loop; nil: nothing does
+	Log         *slog.Logger   // default: none
 }
 
 // Agent is the policy agent of one host. It is a task: see Run, Ready and String.
@@ -87,13 +89,19 @@ func (a *Agent) Metrics() []telemetry.Value {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), countersTimeout)
 	defer cancel()
-	refused, err := a.table.Refused(ctx)
+	counts, err := a.table.Counts(ctx)
 	if err != nil {
 		return all // there is no table yet, or it is being mended
 	}
-	for _, reason := range slices.Sorted(maps.Keys(refused)) {
+	for _, reason := range slices.Sorted(maps.Keys(counts.Refused)) {
 		all = append(all, telemetry.Counter.Of("heddle_policy_refused_packets_total", "Packets that the rules have refused since they were made.",
-			int(refused[reason].Packets)).With("reason", reason))
+			int(counts.Refused[reason].Packets)).With("reason", reason))
+	}
+	dropped := droppedBy(counts)
+	for _, code := range slices.Sorted(maps.Keys(dropped)) {
+		all = append(all, telemetry.Counter.Of("heddle_dropped_packets_total",
+			"Packets that decisions of the virtual network dropped, those of cached flows with them, or rules of a routed host, by docs/codes.md.",
+			int(dropped[code].Packets)).With("plane", "policy").With("code", code.String()))
 	}
 	return all
 }
@@ -148,7 +156,7 @@ func (a *Agent) work(ctx context.Context, k *kernel) error {
 	o := newOverlayInterfaces(a.opts.Store, a.opts.HostID, follow.NewJournal(a.opts.Snapshots, "policy-bindings", a.opts.HostID), a.log)
 	r := newReporter(a.opts.Store, a.opts.Host, a.log)
 	l := newLoop(a.opts.Host, k.net, table, r, time.Now, a.log)
-	l.sources, l.relist, l.logTo = Sources{Environment: a.opts.Environment, File: a.opts.File}, f.relist, a.logs.configure
+	l.mostCounted, l.sources, l.relist, l.logTo = a.opts.MostCounted, Sources{Environment: a.opts.Environment, File: a.opts.File}, f.relist, a.logs.configure
 	if a.opts.Metadata != nil {
 		m := newMetadataService(a.opts.Metadata, k.net.Namespace(), a.log)
 		l.serveAt, l.serveTo = m.listenAt, m.serveTo
@@ -167,6 +175,11 @@ func (a *Agent) work(ctx context.Context, k *kernel) error {
 	g.Go(func() error { return f.run(ctx) })
 	g.Go(func() error { return o.replica.Run(ctx) })
 	g.Go(func() error { return r.run(ctx) })
+	if a.opts.HostID != "" {
+		s := newCountsService(a.opts.Store, a.opts.HostID, table, a.log)
+		g.Go(func() error { return s.requests.Run(ctx) })
+		g.Go(func() error { return s.run(ctx) })
+	}
 	g.Go(func() error { return k.rules.Watch(ctx, changed.Give) })
 	g.Go(func() error {
 		return l.run(ctx, events{store: f.out, overlay: o.out, kernel: changes, rules: changed, asked: asked}, func() { a.publish(l) })

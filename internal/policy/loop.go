@@ -36,18 +36,20 @@ type statusWriter interface {
 type loop struct {
 	core    *core
 	sources Sources // of settings on this host
-	net     hostnet.Net
-	rules   ruleset
-	ifaces  *interfaces
-	wiring  *reconcile.Reconciler[string, wiring]
-	tunnels tunnels
-	report  statusWriter
-	log     *slog.Logger
-	now     func() time.Time
-	relist  func()               // has the store listed again
-	logTo   func(Logging) error  // applies the settings of the log
-	serveAt func(netip.AddrPort) // has metadata served there
-	serveTo func(assignment)     // has it served to these
+	// mostCounted is the number of rules up to which each is counted.
+	mostCounted int
+	net         hostnet.Net
+	rules       ruleset
+	ifaces      *interfaces
+	wiring      *reconcile.Reconciler[string, wiring]
+	tunnels     tunnels
+	report      statusWriter
+	log         *slog.Logger
+	now         func() time.Time
+	relist      func()               // has the store listed again
+	logTo       func(Logging) error  // applies the settings of the log
+	serveAt     func(netip.AddrPort) // has metadata served there
+	serveTo     func(assignment)     // has it served to these
 }
 
 func newLoop(host string, n hostnet.Net, rules ruleset, report statusWriter, now func() time.Time, log *slog.Logger) *loop {
@@ -147,6 +149,7 @@ func (l *loop) configure() {
 	from := l.sources
 	from.Global, from.Host = l.core.model.global, l.core.model.own
 	settings, problems := Resolve(from)
+	settings.Rules.MostCounted = l.mostCounted
 	c := configured{settings: settings, problems: problems, logErr: l.logTo(settings.Logging)}
 	if !slices.ContainsFunc(problems, func(p Problem) bool { return p.Fatal }) {
 		c.rulesErr = l.rules.Configure(settings.Rules)

@@ -50,6 +50,8 @@ type Options struct {
 	Flows   *FlowStreams // of hosts that post flow logs to clients
 	// Calico follows Calico's objects, for questions about routed hosts; nil: there are none.
 	Calico *replica.Replica
+	// PolicyAgentAlive reports whether a host has a policy agent that is alive; nil: none has.
+	PolicyAgentAlive func(host string) bool
 	// Cluster returns the members of the cluster of embedded stores; nil if the server is in none.
 	Cluster func(context.Context) ([]ClusterMember, error)
 	// Neutron makes Neutron's API over another store, such as a fork, to try changes by; nil: there

@@ -31,6 +31,9 @@ func (c *console) drops(r *http.Request) (operator.Drops, error) {
 		if err != nil {
 			return operator.Drops{}, err
 		}
+		if n, ok := schema.Networks.Peek(snap, port.NetworkID); ok && n.Routed() {
+			return operator.Drops{}, api.Errorf(http.StatusConflict, "port %s is on a routed network, whose hosts count by rule and code: ask without a port", port.ID)
+		}
 		ask.PortID = port.ID
 	}
 	if text := query.Get("code"); text != "" {
@@ -38,11 +41,14 @@ func (c *console) drops(r *http.Request) (operator.Drops, error) {
 			return operator.Drops{}, api.Errorf(http.StatusUnprocessableEntity, "code %q: want one of docs/codes.md, such as no-rule", text)
 		}
 	}
-	hosts, err := overlayHosts(snap, query.Get("host"))
+	agents, err := c.countingAgents(snap, query.Get("host"))
 	if err != nil {
 		return operator.Drops{}, err
 	}
-	counted := c.askCounters(r.Context(), snap, hosts, ask)
+	if ask.PortID != "" { // routed hosts do not count by port
+		agents = slices.DeleteFunc(agents, func(a countingAgent) bool { return a.plane == planePolicy })
+	}
+	counted := c.askCounters(r.Context(), snap, agents, ask)
 	return operator.Drops{Drops: sumDrops(snap, counted), Hosts: asked(counted)}, nil
 }
 
@@ -80,26 +86,71 @@ func findPort(snap *records.Snap, text string) (*neutron.Port, error) {
 	return nil, api.Errorf(http.StatusConflict, "%d ports are called %s: give the id of one", len(found), text)
 }
 
+// Planes of counters.
+const (
+	planeOverlay = "overlay"
+	planePolicy  = "policy"
+)
+
+// countingAgent is an agent that counts packets.
+type countingAgent struct {
+	host  *topology.Host
+	plane string
+}
+
+// countingAgents returns the live agents that count packets, or those of one host, in the order of
+// the hosts' names.
+func (c *console) countingAgents(snap *records.Snap, name string) ([]countingAgent, error) {
+	var only *topology.Host
+	var all []countingAgent
+	if name != "" {
+		var err error
+		if only, err = findHost(snap, name); err != nil {
+			return nil, err
+		}
+	}
+	for h := range schema.Hosts.All(snap) {
+		if only != nil && h.ID != only.ID {
+			continue
+		}
+		if hasOverlay(snap, h) {
+			all = append(all, countingAgent{h, planeOverlay})
+		}
+		if c.PolicyAgentAlive != nil && c.PolicyAgentAlive(h.Name) {
+			all = append(all, countingAgent{h, planePolicy})
+		}
+	}
+	if only != nil && len(all) == 0 {
+		return nil, api.Errorf(http.StatusConflict, "host %s has no overlay or policy agent that is alive, which alone has its counters: start it there", only.Name)
+	}
+	slices.SortFunc(all, func(a, b countingAgent) int {
+		return cmp.Or(strings.Compare(a.host.Name, b.host.Name), strings.Compare(a.host.ID, b.host.ID), strings.Compare(a.plane, b.plane))
+	})
+	return all, nil
+}
+
+// hasOverlay reports whether a host has an overlay agent that is alive.
+func hasOverlay(snap *records.Snap, h *topology.Host) bool {
+	state, alive := schema.HostStates.Peek(snap, h.ID)
+	return alive && slices.Contains(state.Roles, "overlay")
+}
+
 // overlayHosts returns the live hosts with virtual networks, or the one with a name or id, in the
 // order of their names.
 func overlayHosts(snap *records.Snap, name string) ([]*topology.Host, error) {
-	isLive := func(h *topology.Host) bool {
-		state, alive := schema.HostStates.Peek(snap, h.ID)
-		return alive && slices.Contains(state.Roles, "overlay")
-	}
 	if name != "" {
 		h, err := findHost(snap, name)
 		if err != nil {
 			return nil, err
 		}
-		if !isLive(h) {
+		if !hasOverlay(snap, h) {
 			return nil, api.Errorf(http.StatusConflict, "host %s has no overlay agent that is alive, which alone has its counters: start it there", h.Name)
 		}
 		return []*topology.Host{h}, nil
 	}
 	var all []*topology.Host
 	for h := range schema.Hosts.All(snap) {
-		if isLive(h) {
+		if hasOverlay(snap, h) {
 			all = append(all, h)
 		}
 	}
@@ -109,17 +160,21 @@ func overlayHosts(snap *records.Snap, name string) ([]*topology.Host, error) {
 	return all, nil
 }
 
-// askCounters asks the agents of hosts for counters, in the order of the hosts.
-func (c *console) askCounters(ctx context.Context, snap *records.Snap, hosts []*topology.Host, ask flow.CountersRequest) []countedHost {
-	counted := make([]countedHost, len(hosts))
+// askCounters asks agents for counters, in their order.
+func (c *console) askCounters(ctx context.Context, snap *records.Snap, agents []countingAgent, ask flow.CountersRequest) []countedHost {
+	counted := make([]countedHost, len(agents))
 	free := make(chan struct{}, mostAsked)
 	var asking sync.WaitGroup
-	for i, h := range hosts {
-		counted[i].Name = h.Name
+	for i, a := range agents {
+		counted[i].Name, counted[i].Plane = a.host.Name, a.plane
+		request := flow.TraceRequest{HostID: a.host.ID, Counters: &ask}
+		if a.plane == planePolicy {
+			request.Counters, request.Policy = nil, &ask
+		}
 		free <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-free }()
-			answer, err := c.ask(ctx, flow.TraceRequest{HostID: h.ID, Counters: &ask}, c.TraceWait)
+			answer, err := c.ask(ctx, request, c.TraceWait)
 			switch {
 			case err != nil:
 				counted[i].Error = err.Error()
@@ -151,14 +206,14 @@ func (h *countedHost) accept(a *flow.CountersAnswer) {
 
 // sumDrops adds up the counters of hosts.
 func sumDrops(snap *records.Snap, counted []countedHost) []operator.Drop {
-	type reason struct{ port, direction, device, code, chain, rule string }
+	type reason struct{ plane, port, direction, device, code, chain, rule string }
 	sums := map[reason]*operator.Drop{}
 	for _, h := range counted {
 		for _, x := range h.answer.Counters {
-			by := reason{x.PortID, x.Direction, x.Device, x.Code.String(), x.Chain, x.Rule}
+			by := reason{h.Plane, x.PortID, x.Direction, x.Device, x.Code.String(), x.Chain, x.Rule}
 			d := sums[by]
 			if d == nil {
-				d = &operator.Drop{Counter: x}
+				d = &operator.Drop{Counter: x, Plane: h.Plane}
 				d.Packets, d.Bytes = 0, 0
 				if x.PortID != "" {
 					d.Port = &flow.Object{Kind: "port", ID: x.PortID}
@@ -175,7 +230,7 @@ func sumDrops(snap *records.Snap, counted []countedHost) []operator.Drop {
 	}
 	slices.SortFunc(all, func(a, b operator.Drop) int {
 		return cmp.Or(-cmp.Compare(a.Packets, b.Packets), cmp.Compare(a.PortID, b.PortID), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Device, b.Device),
-			cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Direction, b.Direction))
+			cmp.Compare(a.Chain, b.Chain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Direction, b.Direction))
 	})
 	return all
 }
@@ -186,11 +241,11 @@ func (c *console) unusedRules(r *http.Request) (operator.UnusedRules, error) {
 	if err != nil {
 		return operator.UnusedRules{}, err
 	}
-	hosts, err := overlayHosts(snap, "")
+	agents, err := c.countingAgents(snap, "")
 	if err != nil {
 		return operator.UnusedRules{}, err
 	}
-	counted := c.askCounters(r.Context(), snap, hosts, flow.CountersRequest{Rules: true})
+	counted := c.askCounters(r.Context(), snap, agents, flow.CountersRequest{Rules: true})
 	used, busy := map[string]bool{}, map[flow.PortAsked]bool{}
 	for _, h := range counted {
 		for _, x := range h.answer.Counters {
@@ -202,7 +257,36 @@ func (c *console) unusedRules(r *http.Request) (operator.UnusedRules, error) {
 			busy[p] = true
 		}
 	}
-	return operator.UnusedRules{Rules: unused(snap, used, busy), Hosts: asked(counted)}, nil
+	return operator.UnusedRules{Rules: append(unused(snap, used, busy), unmatched(counted)...), Hosts: asked(counted)}, nil
+}
+
+// unmatched returns the rules of policies and profiles that no packet has matched on any host, by
+// the names of these. Those of security groups' profiles are none: a group has its own rules.
+func unmatched(counted []countedHost) (all []operator.UnusedRule) {
+	type list struct{ kind, id, direction string }
+	type rule struct {
+		list
+		id string
+	}
+	matched, sums := map[list]bool{}, map[rule]uint64{}
+	for _, h := range counted {
+		for _, x := range h.answer.Counters {
+			if o := x.Object; h.Plane == planePolicy && o != nil && o.Group != nil && !explain.OfSecurityGroup(o.Group) {
+				of := list{o.Group.Kind, o.Group.ID, x.Direction}
+				sums[rule{of, o.ID}] += x.Packets
+				matched[of] = matched[of] || x.Packets > 0
+			}
+		}
+	}
+	for r, packets := range sums {
+		if packets == 0 {
+			all = append(all, operator.UnusedRule{Group: flow.Object{Kind: r.kind, ID: r.list.id}, Rule: r.id, Text: r.kind + " " + r.list.id, Asked: matched[r.list]})
+		}
+	}
+	slices.SortFunc(all, func(a, b operator.UnusedRule) int {
+		return cmp.Or(cmp.Compare(a.Text, b.Text), cmp.Compare(a.Rule, b.Rule))
+	})
+	return all
 }
 
 // unused returns the rules of security groups but for those that were used, by the names of groups.

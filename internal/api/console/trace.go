@@ -141,7 +141,11 @@ func (c *console) ask(ctx context.Context, request flow.TraceRequest, timeout ti
 	}
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changes, _ := st.Watch(wait, from, schema.TraceAnswers.Key(request.HostID+"/"+request.ID))
+	answers := schema.TraceAnswers
+	if request.Policy != nil {
+		answers = schema.PolicyAnswers
+	}
+	changes, _ := st.Watch(wait, from, answers.Key(request.HostID+"/"+request.ID))
 	_, err = c.DB.Update(ctx, func(tx *records.Tx) error {
 		return schema.TraceRequests.PutLeased(tx, &request, lease)
 	})

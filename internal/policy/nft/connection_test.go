@@ -221,10 +221,10 @@ func TestExemptAndDropAction(t *testing.T) {
 		l.commit()
 		l.expect(tcp("net1", net1, w9, 80, wants[0]), tcp("w1", w1, net1, 80, wants[1]), tcp("w1", w2, net1, 80, spoofed))
 	}
-	refused, err := l.table.Refused(t.Context())
+	counts, err := l.table.Counts(t.Context())
 	must(t, err)
-	if refused["source"].Packets == 0 || refused[byPolicy].Bytes == 0 {
-		t.Errorf("refused packets are not counted: %v", refused)
+	if counts.Refused["source"].Packets == 0 || counts.Refused[byPolicy].Bytes == 0 {
+		t.Errorf("refused packets are not counted: %v", counts.Refused)
 	}
 }
 

@@ -58,7 +58,7 @@ const (
 func usual() Settings {
 	return Settings{WorkloadPrefixes: []string{"cali"}, ToHost: ToHostDrop, OnDrop: Drop,
 		FailsafeInbound:  []Failsafe{{Protocol: calico.ProtocolTCP, Port: 22}, {Protocol: calico.ProtocolTCP, Port: 23, Net: netip.MustParsePrefix("198.51.100.0/28")}},
-		FailsafeOutbound: []Failsafe{{Protocol: calico.ProtocolTCP, Port: 2379}}}
+		FailsafeOutbound: []Failsafe{{Protocol: calico.ProtocolTCP, Port: 2379}}, MostCounted: 10}
 }
 
 func newLab(t *testing.T) *lab {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"heddle/internal/policy/calc"
@@ -86,6 +87,9 @@ func (k listKey) chain() string {
 	}
 	return name(k.stage.String(), k.list.Tier+"/"+k.list.Name, k.directionSuffix())
 }
+
+// counterOf returns the name of the counter of a list's rule.
+func (k listKey) counterOf(index int) string { return k.chain() + "/" + strconv.Itoa(index) }
 
 // interfaceChain returns the name of a chain of one interface.
 func interfaceChain(kind, device string) string { return name(kind, device, "") }

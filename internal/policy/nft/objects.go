@@ -8,6 +8,7 @@ type objects struct {
 	chains    map[ref]*wantedChain
 	sets      map[ref]*namedSet // those that are not of addresses
 	addresses map[calc.SetID]*addressState
+	counters  map[ref]bool // those of rules
 	dirty     objectMarks
 }
 
@@ -19,16 +20,16 @@ type wantedChain struct {
 
 // objectMarks mark changes since the last commit.
 type objectMarks struct {
-	chains, sets map[ref]bool
-	addresses    map[calc.SetID]bool
+	chains, sets, counters map[ref]bool
+	addresses              map[calc.SetID]bool
 }
 
 func newObjects() objects {
-	return objects{chains: map[ref]*wantedChain{}, sets: map[ref]*namedSet{}, addresses: map[calc.SetID]*addressState{}, dirty: newObjectMarks()}
+	return objects{chains: map[ref]*wantedChain{}, sets: map[ref]*namedSet{}, addresses: map[calc.SetID]*addressState{}, counters: map[ref]bool{}, dirty: newObjectMarks()}
 }
 
 func newObjectMarks() objectMarks {
-	return objectMarks{chains: map[ref]bool{}, sets: map[ref]bool{}, addresses: map[calc.SetID]bool{}}
+	return objectMarks{chains: map[ref]bool{}, sets: map[ref]bool{}, counters: map[ref]bool{}, addresses: map[calc.SetID]bool{}}
 }
 
 func (o *objects) want(r ref, c *wantedChain) {
@@ -39,6 +40,18 @@ func (o *objects) want(r ref, c *wantedChain) {
 func (o *objects) unwant(r ref) {
 	delete(o.chains, r)
 	o.dirty.chains[r] = true
+}
+
+// wantCounters puts some counters in the place of others.
+func (o *objects) wantCounters(old, now []ref) {
+	for _, r := range old {
+		delete(o.counters, r)
+		o.dirty.counters[r] = true
+	}
+	for _, r := range now {
+		o.counters[r] = true
+		o.dirty.counters[r] = true
+	}
 }
 
 // fill replaces the elements of a set, if it is wanted.

@@ -3,10 +3,12 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"heddle/calico"
+	"heddle/internal/policy/calc"
 	"heddle/internal/topology/packet"
 )
 
@@ -159,6 +161,49 @@ func TestOrder(t *testing.T) {
 	l.expect(tcp("net1", net1, w1, 81, forwarded), tcp("net1", net1, w1, 82, missing))
 	l.apply(store{rulesAt("q"): ""})
 	l.expect(tcp("net1", net1, w1, 81, missing), tcp("w1", w1, net1, 80, missing))
+}
+
+// Each rule has a counter, which other changes leave alone; with too many of them none has.
+func TestRuleCounts(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.start(usual())
+	l.apply(both())
+	policy := func(rules string) string {
+		return `{"selector": "w == \"1\"", "inbound_rules": [` + rules + `], "outbound_rules": [{}]}`
+	}
+	const two = `{"protocol": "tcp", "dst_ports": [80], "action": "deny"}, {"protocol": "tcp", "dst_ports": [81, 82, "90:99"]}`
+	l.apply(store{policyAt("a"): policy(two)})
+	counted := func(want string) {
+		t.Helper()
+		counts, err := l.table.Counts(t.Context())
+		must(t, err)
+		var got []string
+		for _, c := range counts.Rules {
+			if c.List.Tier != "" && c.List.Direction == calc.Inbound {
+				got = append(got, fmt.Sprintf("%s %d %s: %d", c.List.Name, c.Rule, c.Action, c.Packets))
+			}
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("counted %s, want %s", text, want)
+		}
+	}
+	counted("a 1 deny: 0, a 2 allow: 0")
+	l.expect(tcp("net1", net1, w1, 80, byPolicy), tcp("net1", net1, w1, 81, forwarded), tcp("net1", net1, w1, 95, forwarded), tcp("net1", net1, w1, 70, byPolicy))
+	counted("a 1 deny: 1, a 2 allow: 2")
+	l.apply(store{policyAt("b"): policy(`{"protocol": "tcp", "dst_ports": [70]}`)})
+	l.expect(tcp("net1", net1, w1, 80, byPolicy), tcp("net1", net1, w1, 70, forwarded))
+	counted("a 1 deny: 2, a 2 allow: 2, b 1 allow: 1")
+	l.apply(store{policyAt("a"): policy(two + `, {"protocol": "udp"}`)}) // its own rules keep theirs
+	counted("a 1 deny: 2, a 2 allow: 2, a 3 allow: 0, b 1 allow: 1")
+	l.apply(store{policyAt("a"): ""})
+	counted("b 1 allow: 1")
+	l.apply(store{policyAt("a"): policy(two + strings.Repeat(`, {"protocol": "udp"}`, 8))})
+	counted("")
+	l.expect(tcp("net1", net1, w1, 80, byPolicy), tcp("net1", net1, w1, 81, forwarded))
+	l.apply(store{policyAt("a"): policy(two)})
+	counted("a 1 deny: 0, a 2 allow: 0, b 1 allow: 0")
 }
 
 // A rule matches what its criteria say (spec §3.5, §6.4, §6.9).

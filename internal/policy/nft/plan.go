@@ -16,7 +16,9 @@ type plan struct {
 
 	chains map[ref]*chainSum // as they are after; nil: gone
 	sets   map[ref]*string   // likewise, shapes
-	found  *found
+	// counters are those of rules that were marked, and whether they are there after.
+	counters map[ref]bool
+	found    *found
 }
 
 // pieceWeight bounds one piece of preparation, in elements; a rule counts as several.
@@ -60,7 +62,7 @@ func (p plan) String() string {
 func (p plan) done(t *Table) {
 	if p.full {
 		t.have = have{known: true, certain: t.have.certain, generation: t.have.generation,
-			chains: map[ref]chainSum{}, sets: map[ref]string{}}
+			chains: map[ref]chainSum{}, sets: map[ref]string{}, counters: map[ref]bool{}}
 	}
 	for r, c := range p.chains {
 		if c == nil {
@@ -74,6 +76,11 @@ func (p plan) done(t *Table) {
 			delete(t.have.sets, r)
 		} else {
 			t.have.sets[r] = *s
+		}
+	}
+	for r, there := range p.counters {
+		if delete(t.have.counters, r); there {
+			t.have.counters[r] = true
 		}
 	}
 	for r := range p.sets {
@@ -107,9 +114,11 @@ type planner struct {
 // plan returns the operations for what was marked or, given what was found, for everything.
 func (t *Table) plan(f *found) plan {
 	p := &planner{t: t, haveChains: t.have.chains, haveSets: t.have.sets,
-		plan: plan{chains: map[ref]*chainSum{}, sets: map[ref]*string{}, found: f, full: f != nil}}
+		plan: plan{chains: map[ref]*chainSum{}, sets: map[ref]*string{}, counters: map[ref]bool{}, found: f, full: f != nil}}
 	chains, sets := t.rules.out.dirty.chains, t.rules.out.dirtySets()
-	if f != nil {
+	if f == nil {
+		p.countRules()
+	} else {
 		p.begin(f)
 		chains, sets = allKeys(t.rules.out.chains, nil), t.rules.out.allSets()
 		for r := range p.haveChains {
@@ -158,7 +167,10 @@ func (p *planner) begin(f *found) {
 		}
 	}
 	wanted := map[ref]bool{}
-	for _, r := range p.t.rules.features.counters() {
+	for r := range p.t.rules.out.counters {
+		p.counters[r] = true
+	}
+	for _, r := range p.t.rules.counters() {
 		wanted[r] = true
 		if !counters[r] {
 			p.prepare = append(p.prepare, operation{kind: addCounter, ref: r})
@@ -166,6 +178,20 @@ func (p *planner) begin(f *found) {
 	}
 	for _, r := range sortedRefs(counters) {
 		if !wanted[r] {
+			p.deleteSets = append(p.deleteSets, operation{kind: deleteCounter, ref: r})
+		}
+	}
+}
+
+// countRules plans the counters of rules that were marked.
+func (p *planner) countRules() {
+	for _, r := range sortedRefs(p.t.rules.out.dirty.counters) {
+		wanted, there := p.t.rules.out.counters[r], p.t.have.counters[r]
+		p.counters[r] = wanted
+		switch {
+		case wanted && !there:
+			p.prepare = append(p.prepare, operation{kind: addCounter, ref: r})
+		case !wanted && there:
 			p.deleteSets = append(p.deleteSets, operation{kind: deleteCounter, ref: r})
 		}
 	}

@@ -380,13 +380,13 @@ func (f features) families() []family {
 	return []family{inet, arp}
 }
 
-// counters returns the named counters: one for each kind of refusal.
+// counters returns the named counters other than those of rules: one for each kind of refusal.
 func (f features) counters() []ref {
 	var all []ref
 	if !f.withoutARP {
 		all = append(all, ref{arp, refusedARP})
 	}
-	for _, name := range slices.Concat(softRefusals, hardRefusals) {
+	for _, name := range slices.Concat(softRefusals, hardRefusals, []string{deniedByRule}) {
 		all = append(all, ref{inet, name})
 	}
 	slices.SortFunc(all, compareRefs)

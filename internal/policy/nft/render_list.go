@@ -41,6 +41,10 @@ const (
 	refusedARP        = "refused-arp-sender"
 )
 
+// deniedByRule is the counter of packets that rules deny. The rest of what is refused by policy is
+// what no rule allows.
+const deniedByRule = "denied-by-rule"
+
 // softRefusals are subject to the drop action; hardRefusals always drop.
 var (
 	softRefusals = []string{refusedByPolicy, refusedMissing, refusedUnknown, refusedInactive, refusedInvalid, refusedToHost}
@@ -49,25 +53,49 @@ var (
 
 // listRenderer turns the lists of one stage into rules.
 type listRenderer struct {
-	stage     stage
+	listKey
 	logPrefix string
+	counted   bool // each rule has a counter
+}
+
+// rulesIn returns the number of rules of a list, which may be missing.
+func rulesIn(list *calc.List) int {
+	if list == nil || list.Missing != "" {
+		return 0
+	}
+	return len(list.Rules)
+}
+
+// counters returns the counters of a list's rules.
+func (l listRenderer) counters(list *calc.List) []ref {
+	if !l.counted {
+		return nil
+	}
+	all := make([]ref, rulesIn(list))
+	for i := range all {
+		all[i] = ref{inet, l.counterOf(list.Rules[i].Index)}
+	}
+	return all
 }
 
 // rules returns the rules of a list's chain. A packet that none matches returns to the caller.
-func (l listRenderer) rules(id calc.ListID, list *calc.List) []rule {
+func (l listRenderer) rules(list *calc.List) []rule {
 	if list == nil || list.Missing != "" {
 		return []rule{do(verdict{goTo, refusedMissing})}
 	}
 	var rules []rule
 	for i := range list.Rules {
-		rules = append(rules, l.rule(id, &list.Rules[i])...)
+		rules = append(rules, l.rule(&list.Rules[i])...)
 	}
 	return rules
 }
 
 // rule renders one rule of a list, for each family if the families differ.
-func (l listRenderer) rule(id calc.ListID, r *calc.Rule) []rule {
-	action := l.action(id, r.Action)
+func (l listRenderer) rule(r *calc.Rule) []rule {
+	action := l.action(r.Action)
+	if l.counted {
+		action = append([]statement{count{l.counterOf(r.Index)}}, action...)
+	}
 	if prefix := l.prefix(r); prefix != "" {
 		action = append([]statement{logAs{prefix + ": "}}, action...)
 	}
@@ -105,13 +133,13 @@ func viewsOf(list *calc.List) []view {
 	return slices.Clone(slices.Compact(all)) // there are many lists: no more room than it needs
 }
 
-func (l listRenderer) action(id calc.ListID, action string) []statement {
+func (l listRenderer) action(action string) []statement {
 	switch {
 	case action == calico.Log:
 		return nil
 	case action == calico.Deny:
-		return []statement{verdict{goTo, refusedByPolicy}}
-	case action == calico.NextTier && id.Tier != "":
+		return []statement{count{deniedByRule}, verdict{goTo, refusedByPolicy}}
+	case action == calico.NextTier && l.list.Tier != "":
 		return []statement{setMark{bit: markPassed}, verdict{kind: returns}}
 	case l.stage == untracked:
 		return []statement{untrack, setMark{bit: markAccepted}, verdict{kind: accept}}

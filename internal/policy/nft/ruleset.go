@@ -12,8 +12,10 @@ import (
 
 // listState is the chain of a list in use.
 type listState struct {
-	users int
-	views []view // of address sets that its rules name, each once
+	users    int
+	views    []view // of address sets that its rules name, each once
+	rules    int
+	counters []ref // of its rules
 }
 
 // view names an address set of a version.
@@ -46,6 +48,8 @@ type ruleset struct {
 	judges   map[string]*judgeState
 	alike    map[string]*judge   // those of this settlement, by what they were made of
 	bindings map[string]*binding // by interface
+	rules    int                 // of lists in use
+	counted  bool                // each rule has a counter
 }
 
 func newRuleset(s Settings) ruleset {
@@ -95,13 +99,31 @@ func (rs *ruleset) settle() {
 	if floating {
 		rs.settleFloating()
 	}
+	rs.settleLists()
+	if counted := rs.rules <= rs.in.settings.MostCounted; counted != rs.counted {
+		rs.counted = counted
+		for k := range rs.used {
+			rs.in.dirty.lists[k] = true
+		}
+		rs.settleLists()
+	}
+	rs.in.dirty.fixed = false
+}
+
+// counters returns all named counters, in order.
+func (rs *ruleset) counters() []ref {
+	all := slices.AppendSeq(rs.features.counters(), maps.Keys(rs.out.counters))
+	slices.SortFunc(all, compareRefs)
+	return all
+}
+
+func (rs *ruleset) settleLists() {
 	for k := range rs.in.dirty.lists {
 		if rs.used[k] != nil {
 			rs.settleList(k)
 		}
 	}
 	clear(rs.in.dirty.lists)
-	rs.in.dirty.fixed = false
 }
 
 // settleFixed makes the objects that do not depend on single endpoints.
@@ -330,6 +352,8 @@ func (rs *ruleset) releaseList(k listKey) {
 		return
 	}
 	delete(rs.used, k)
+	rs.rules -= l.rules
+	rs.out.wantCounters(l.counters, nil)
 	rs.out.unwant(ref{inet, k.chain()})
 	for _, v := range l.views {
 		rs.out.useSet(v, -1)
@@ -338,7 +362,11 @@ func (rs *ruleset) releaseList(k listKey) {
 
 // settleList makes the chain of a list, and updates the users of sets.
 func (rs *ruleset) settleList(k listKey) {
-	l, list, render := rs.used[k], rs.in.lists[k.list].List, listRenderer{k.stage, rs.in.settings.LogPrefix}
+	l, list, render := rs.used[k], rs.in.lists[k.list].List, listRenderer{k, rs.in.settings.LogPrefix, rs.counted}
+	counters := render.counters(list)
+	rs.out.wantCounters(l.counters, counters)
+	rs.rules += rulesIn(list) - l.rules
+	l.rules, l.counters = rulesIn(list), counters
 	old := l.views
 	l.views = viewsOf(list)
 	for _, v := range l.views {
@@ -347,7 +375,7 @@ func (rs *ruleset) settleList(k listKey) {
 	for _, v := range old {
 		rs.out.useSet(v, -1)
 	}
-	rs.out.want(ref{inet, k.chain()}, &wantedChain{rules: func() []rule { return render.rules(k.list, list) }})
+	rs.out.want(ref{inet, k.chain()}, &wantedChain{rules: func() []rule { return render.rules(list) }})
 }
 
 func (v view) index() int {

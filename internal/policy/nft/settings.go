@@ -50,6 +50,9 @@ type Settings struct {
 	OpenStack        bool           // let workloads reach DHCP, DNS and metadata of this host
 	Metadata         netip.AddrPort // where metadata is served; the zero AddrPort: nowhere
 	AcceptInvalid    bool           // DisableConntrackInvalidCheck
+	// MostCounted is the number of rules of policies and profiles up to which each has a counter;
+	// with more of them none has.
+	MostCounted int
 }
 
 // check returns an error for settings that would make an unusable ruleset.

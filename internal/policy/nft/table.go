@@ -56,6 +56,7 @@ type have struct {
 	generation uint32
 	chains     map[ref]chainSum
 	sets       map[ref]string // shapes
+	counters   map[ref]bool   // of rules
 }
 
 // New returns a Table for the settings alone, under which interfaces of unknown workloads pass no
@@ -189,19 +190,50 @@ func (t *Table) carryOut(ctx context.Context, p plan) error {
 	return nil
 }
 
-// Refused returns how many packets were refused since the table was made, by reason.
-func (t *Table) Refused(ctx context.Context) (map[string]Counter, error) {
+// RuleCount is the number of packets that a rule of a policy or profile has matched.
+type RuleCount struct {
+	List   calc.ListID
+	Rule   int    // index in the stored list
+	Action string // calico.Allow, Deny, Log or NextTier
+	Counter
+}
+
+// Counts holds what the rules have counted since they were made.
+type Counts struct {
+	Refused map[string]Counter // by reason
+	ByRule  Counter            // of those refused by policy, the ones that a rule denies
+	// Rules has those of policies and profiles; none if there are more than are counted.
+	Rules []RuleCount
+	// Accepted reports whether what policy refuses is let pass (DropActionOverride).
+	Accepted bool
+}
+
+// Counts reads all counters in one dump. A rule that is used before connection tracking or
+// translation also is counted there alone.
+func (t *Table) Counts(ctx context.Context) (*Counts, error) {
 	all, err := t.backend.counters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	refused := map[string]Counter{}
-	for name, c := range all {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	onDrop := t.rules.in.settings.OnDrop
+	c := &Counts{Refused: map[string]Counter{}, ByRule: all[deniedByRule], Accepted: onDrop == Accept || onDrop == LogAndAccept}
+	for name, counter := range all {
 		if reason, ok := strings.CutPrefix(name, "refused-"); ok {
-			refused[reason] = c
+			c.Refused[reason] = counter
 		}
 	}
-	return refused, nil
+	for k := range t.rules.used {
+		list := t.rules.in.lists[k.list].List
+		for i := range rulesIn(list) {
+			r := &list.Rules[i]
+			if counter, ok := all[k.counterOf(r.Index)]; ok {
+				c.Rules = append(c.Rules, RuleCount{k.list, r.Index, r.Action, counter})
+			}
+		}
+	}
+	return c, nil
 }
 
 // String prints the desired state as nft would list it.
@@ -217,5 +249,5 @@ func (t *Table) String() string {
 		chains[r] = chain{ref: r, hook: c.hook, rules: c.rules()}
 	}
 	f := t.rules.features
-	return printTables(f.families(), sets, f.counters(), chains)
+	return printTables(f.families(), sets, t.rules.counters(), chains)
 }

@@ -98,10 +98,12 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		{other(500, "db"), ""},
 		{store{policyAt("b"): `{"selector": "w == \"7\"", "inbound_rules": [{}], "outbound_rules": []}`}, ""},
 		{store{policyAt("a"): `{"selector": "w == \"1\"", "inbound_rules": [{"src_selector": "role == \"web\""}, {"ip_version": 4}], "outbound_rules": []}`},
-			"flush chain inet heddle policy/default/a/in\n" +
-				"add rule to inet heddle policy/default/a/in ip saddr @" + strings.TrimPrefix(selector, "inet heddle ") + " accept comment \"rule 1\"\n" +
-				"add rule to inet heddle policy/default/a/in ip6 saddr @" + selector6 + " accept comment \"rule 1\"\n" +
-				"add rule to inet heddle policy/default/a/in meta nfproto ipv4 accept comment \"rule 2\"\n"},
+			"add counter inet heddle policy/default/a/in/2\n" +
+				"flush chain inet heddle policy/default/a/in\n" +
+				"add rule to inet heddle policy/default/a/in ip saddr @" + strings.TrimPrefix(selector, "inet heddle ") +
+				" counter name \"policy/default/a/in/1\" accept comment \"rule 1\"\n" +
+				"add rule to inet heddle policy/default/a/in ip6 saddr @" + selector6 + " counter name \"policy/default/a/in/1\" accept comment \"rule 1\"\n" +
+				"add rule to inet heddle policy/default/a/in meta nfproto ipv4 counter name \"policy/default/a/in/2\" accept comment \"rule 2\"\n"},
 	} {
 		*last = ""
 		w.put(t, c.do)
@@ -114,7 +116,7 @@ func TestOnlyChangesAreSent(t *testing.T) {
 	*last = ""
 	w.put(t, store{policyAt("b"): `{"selector": "w in {\"2\", \"7\"}", "inbound_rules": [{}], "outbound_rules": []}`})
 	must(t, w.table.Commit(t.Context()))
-	if n := strings.Count(*last, "\n"); n > 18 || !strings.Contains(*last, `delete elements of inet heddle workload-in "cali2"`) || strings.Contains(*last, "cali1") {
+	if n := strings.Count(*last, "\n"); n > 19 || !strings.Contains(*last, `delete elements of inet heddle workload-in "cali2"`) || strings.Contains(*last, "cali1") {
 		t.Errorf("a policy for one more endpoint is a batch of\n%s", *last)
 	}
 }

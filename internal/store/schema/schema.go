@@ -414,6 +414,14 @@ var (
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
 )
 
+// PolicyAnswers has the policy agents' answers to trace requests, as "<host>/<request>", each under
+// a lease of its own.
+var PolicyAnswers = records.NewDerivedTable("policy-answer", StatePrefix+"*"+PolicyAnswersTail,
+	func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
+
+// PolicyAnswersTail follows the host's id in the keys of PolicyAnswers.
+const PolicyAnswersTail = "/policy-answers/"
+
 // NATPortsTail follows the host's id in the keys of NATBlocks.
 const NATPortsTail = "/nat-ports/"
 

@@ -28,6 +28,9 @@ type TraceRequest struct {
 	Support *topology.SupportRequest `json:"support,omitempty"`
 	// Counters asks for counters in place of a walk; agents of earlier versions do not know it.
 	Counters *CountersRequest `json:"counters,omitempty"`
+	// Policy asks the policy agent for counters; the overlay's leaves it alone, and agents of
+	// earlier versions do not know it.
+	Policy *CountersRequest `json:"policy,omitempty"`
 	// Flows asks for the flow log in place of a walk; agents of earlier versions do not know it.
 	Flows *FlowSubscription `json:"flows,omitempty"`
 }

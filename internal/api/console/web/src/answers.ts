@@ -193,6 +193,7 @@ export interface CountedHost {
   error?: string;
   left?: number;
   name: string;
+  plane: string;
   since?: string;
   unsettled?: number;
 }
@@ -250,7 +251,7 @@ export interface DiffWarning {
   text: string;
 }
 
-/** Drop is the number of packets that were dropped at a port or on their way from it, for one reason. */
+/** Drop is the number of packets that were dropped at a port, on their way from it or by the policy of routed hosts, for one reason. */
 export interface Drop {
   bytes: number;
   chain?: string;
@@ -260,6 +261,7 @@ export interface Drop {
   hosts: string[];
   object?: Object;
   packets: number;
+  plane: string;
   port?: Object;
   portId?: string;
   rule?: string;
@@ -1074,7 +1076,7 @@ export interface TunnelReport {
   out: TunnelDirection;
 }
 
-/** UnusedRule is a rule by which no packet was let pass. */
+/** UnusedRule is a rule by which no packet was let pass, or which none has matched. */
 export interface UnusedRule {
   asked: boolean;
   group: Object;
@@ -1083,7 +1085,7 @@ export interface UnusedRule {
   text: string;
 }
 
-/** UnusedRules holds the rules of security groups by which no packet was let pass. */
+/** UnusedRules holds the rules of security groups by which no packet was let pass, and the rules of policies and profiles that no packet has matched. */
 export interface UnusedRules {
   hosts: CountedHost[];
   rules: UnusedRule[];
