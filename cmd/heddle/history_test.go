@@ -175,3 +175,38 @@ func TestHistoryOfTenants(t *testing.T) {
 		t.Errorf("the effect of changes, of others', too: %v", err)
 	}
 }
+
+// TestHistoryOfIdentity: changes of users, projects, roles and application credentials are in the
+// history, by whom they were made, and without secrets. Log-ins are not.
+func TestHistoryOfIdentity(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	start(t, s.ctl, "serve", "--data", s.data)
+	api := login(t, s.ctl, "127.0.0.1", s.data)
+	member := api.addMember(t, "127.0.0.1", "alice")
+	type m = map[string]any
+	call := func(c *client, method, path string, body, out any) {
+		t.Helper()
+		asking := *c
+		asking.base = "http://127.0.0.1:5000/v3"
+		if err := asking.call(t.Context(), method, path, body, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found struct{ Users []object }
+	call(api, http.MethodGet, "/users?name=alice", nil, &found)
+	user := "/users/" + found.Users[0].ID
+	call(member, http.MethodPost, user+"/application_credentials", m{"application_credential": m{"name": "robot", "secret": "hunter2"}}, nil)
+	call(member, http.MethodPost, user+"/password", m{"user": m{"original_password": "of alice", "password": "hunter3"}}, nil)
+	call(api, http.MethodPatch, user, m{"user": m{"password": "hunter4", "enabled": false}}, nil)
+	call(api, http.MethodDelete, user, nil, nil)
+
+	text := succeed(t, s.ctl, "history", "--limit", "100", "--data", s.data)
+	id := found.Users[0].ID
+	has(t, text, "  admin: create users\n    created user alice\n", "        + password: ***\n", "  admin: create projects\n    created project alice\n", "    created role assignment projects ",
+		"  alice: create users "+id+" application_credentials\n    created application credential ", "  alice: create users "+id+" password\n    changed user "+id+"\n        + original_password: ***\n",
+		"  admin: update users "+id+"\n    changed user "+id+"\n        + enabled: false\n", "  admin: delete users "+id+"\n    deleted user "+id+"\n")
+	hasNot(t, text, "hunter", "of alice", "auth")
+	has(t, succeed(t, s.ctl, "history", "alice", "--data", s.data), "created user alice\n")
+	hasNot(t, succeed(t, s.ctl, "history", "--limit", "100", "-o", "json", "--data", s.data), "hunter", "of alice")
+}

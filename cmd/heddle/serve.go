@@ -417,7 +417,7 @@ func (s *server) addIdentity() (err error) {
 	}
 	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3", CAFile: ca}
 	s.tasks = append(s.tasks, service, newStep("first administrator", func(ctx context.Context) error { return service.Bootstrap(ctx, first) }))
-	_, err = s.addServer(api.Options{Name: "identity", Listen: c.identity, Handler: withTimeout(service.Handler()), CertFile: c.tlsCert, KeyFile: c.tlsKey})
+	_, err = s.addServer(api.Options{Name: "identity", Listen: c.identity, Handler: withTimeout(service.Handler()), CertFile: c.tlsCert, KeyFile: c.tlsKey, Audited: true})
 	return err
 }
 

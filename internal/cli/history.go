@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -223,7 +224,7 @@ func (p *changePrinter) effect(e *operator.Effect) {
 }
 
 func (p *changePrinter) object(o *operator.ChangedObject) {
-	p.line("    %s %s %s", o.Change, o.Kind, p.named(o.ID))
+	p.line("    %s %s %s", o.Change, o.Kind, p.named(cmp.Or(o.ID, o.Name)))
 	if o.Change == "deleted" {
 		return
 	}

@@ -169,6 +169,9 @@ func describe(c *journal.Commit) operator.Revision {
 			}
 		}
 	}
+	if o, ok := requested(r.Author); ok {
+		r.Objects = append(r.Objects, o)
+	}
 	return r
 }
 

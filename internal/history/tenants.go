@@ -29,7 +29,7 @@ func concealed(c *journal.Commit, r *operator.Revision, project string) operator
 	for i := range r.Objects {
 		o := r.Objects[i]
 		at := slices.IndexFunc(c.Changes, func(change journal.Change) bool { return change.Key == o.Key })
-		if !isOf(&c.Changes[at], project) {
+		if at < 0 || !isOf(&c.Changes[at], project) { // users are not journalled
 			continue
 		}
 		hadFields := len(o.Fields) > 0
