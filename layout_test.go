@@ -120,7 +120,7 @@ var may = map[string][]string{
 	"internal/cni":     {"internal/cloud", "internal/hostnet", "internal/plug", "internal/strictjson"},
 	// heddle connectivity is a client of the APIs; its words are those of probes.
 	"internal/connectivity": join(words, []string{"internal/cloud"}),
-	"internal/cli": {"internal/admin", "internal/api/operator", "internal/sourceline", "internal/connectivity", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
+	"internal/cli": {"internal/admin", "internal/api/operator", "internal/sourceline", "internal/connectivity", "internal/telemetry", "internal/command", "internal/libvirt", "internal/plug", "internal/terminal", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend", "internal/store/journal",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/terminal", "internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a

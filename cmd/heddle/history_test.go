@@ -210,3 +210,30 @@ func TestHistoryOfIdentity(t *testing.T) {
 	has(t, succeed(t, s.ctl, "history", "alice", "--data", s.data), "created user alice\n")
 	hasNot(t, succeed(t, s.ctl, "history", "--limit", "100", "-o", "json", "--data", s.data), "hunter", "of alice")
 }
+
+// TestBackupOfJournal: a restore brings the journal back. What came before is of an epoch of its
+// own, and a backup without a journal says so.
+func TestBackupOfJournal(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server := start(t, s.ctl, "serve", "--data", s.data)
+	succeed(t, s.ctl, "net", "create", "before", "--data", s.data)
+	succeed(t, s.ctl, "history", "before", "--data", s.data) // the journal has it now
+	file := filepath.Join(t.TempDir(), "today.db")
+	has(t, succeed(t, s.ctl, "backup", file, "--journal", "--data", s.data), "bytes in "+file+".journal: 1 segments of the journal\n", "restore with: heddle restore "+file+" --data NEW-DIRECTORY --journal\n")
+	succeed(t, s.ctl, "net", "create", "lost", "--data", s.data)
+	server.stop(t)
+
+	refuse(t, s.ctl, 1, "journal is there already: move it away", "restore", file, "--journal", "--data", s.data)
+	data := filepath.Join(t.TempDir(), "data")
+	refuse(t, s.ctl, 1, "restore without --journal", "restore", file+".journal", "--journal", "--data", data)
+	succeed(t, s.ctl, "restore", file, "--journal", "--data", data)
+	start(t, s.ctl, "serve", "--data", data, "--admin-password", "restored")
+	succeed(t, s.ctl, "net", "create", "after", "--data", data)
+	text := succeed(t, s.ctl, "history", "--data", data, "--limit", "100")
+	has(t, text, "    created network after (", "\nthe store was restored or replaced after ", "    created network before (")
+	hasNot(t, text, "network lost")
+	if !regexp.MustCompile(`(?m)^1\.\d+  .*: create networks$`).MatchString(text) {
+		t.Errorf("no change is of the first epoch:\n%s", text)
+	}
+}

@@ -13,23 +13,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/store/backend"
+	"heddle/internal/store/journal"
 	"heddle/internal/terminal"
 )
 
 // backupCommand copies the embedded store into a file.
 func backupCommand() *cobra.Command {
 	var data string
-	var verify bool
+	var verify, withJournal bool
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the embedded store into a file",
 		Long: `Writes a snapshot of the embedded store, as etcd makes it, while the server runs or not. Run it on the server's machine.
 With --verify it restores the file for a trial, in a directory beside it that it removes again, and compares each table
-with the store's. A cluster of its own is backed up with etcdctl snapshot save.`,
+with the store's. With --journal it copies the server's journal, which heddle history reads, into FILE.journal beside it.
+A cluster of its own is backed up with etcdctl snapshot save.`,
 		Args: wantArgs(1, "backup: want one FILE to write"),
 	}
 	DataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.Flags().BoolVar(&verify, "verify", false, "restore the file for a trial and compare it with the store; it appears only if they are the same")
+	cmd.Flags().BoolVar(&withJournal, "journal", false, "copy the journal, too, into FILE.journal")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		defer EnterBackupDir(cmd, args[0])()
 		st, err := backend.OpenDataDir(cmd.Context(), backend.Embedded{DataDir: data}, nil)
@@ -51,7 +54,14 @@ with the store's. A cluster of its own is backed up with etcdctl snapshot save.`
 		if err != nil {
 			return fmt.Errorf("backup %s: %w", args[0], err)
 		}
-		terminal.Fprintf(cmd.OutOrStdout(), "%d bytes in %s; restore with: heddle restore %s --data NEW-DIRECTORY\n", n, args[0], args[0])
+		flag := ""
+		if withJournal {
+			flag = " --journal"
+			if err := backupJournal(cmd.OutOrStdout(), data, args[0]+journalSuffix); err != nil {
+				return fmt.Errorf("backup %s is made, but not that of its journal: %w", args[0], err)
+			}
+		}
+		terminal.Fprintf(cmd.OutOrStdout(), "%d bytes in %s; restore with: heddle restore %s --data NEW-DIRECTORY%s\n", n, args[0], args[0], flag)
 		if err := backend.NoteBackup(data, verify); err != nil {
 			return fmt.Errorf("backup %s is made, but its time cannot be noted for the metrics: %w", args[0], err)
 		}
@@ -77,6 +87,11 @@ func writeBackup(ctx context.Context, st *backend.Etcd, name string, verify func
 	if err != nil {
 		return 0, err
 	}
+	return writeWhole(name, func(f *os.File) error { return st.Backup(ctx, f) }, func(file string) error { return verify(ctx, file, before) })
+}
+
+// writeWhole writes a file that appears once it is whole and verified, and returns its size.
+func writeWhole(name string, write func(f *os.File) error, verify func(file string) error) (n int64, err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), backend.UnfinishedBackup)
 	if err != nil {
 		return 0, err
@@ -86,7 +101,7 @@ func writeBackup(ctx context.Context, st *backend.Etcd, name string, verify func
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	err = st.Backup(ctx, f)
+	err = write(f)
 	if err == nil {
 		n, err = f.Seek(0, io.SeekEnd)
 	}
@@ -94,7 +109,7 @@ func writeBackup(ctx context.Context, st *backend.Etcd, name string, verify func
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = verify(ctx, f.Name(), before)
+		err = verify(f.Name())
 	}
 	if err != nil {
 		return 0, err
@@ -102,25 +117,80 @@ func writeBackup(ctx context.Context, st *backend.Etcd, name string, verify func
 	return n, os.Rename(f.Name(), name)
 }
 
+// journalSuffix ends the name of the file with the journal of a backup.
+const journalSuffix = ".journal"
+
+// backupJournal copies the journal in a data directory into a file.
+func backupJournal(out io.Writer, data, file string) error {
+	segments := 0
+	n, err := writeWhole(file, func(f *os.File) (err error) {
+		if segments, err = journal.Export(journal.Dir(data), f); err == nil && segments == 0 {
+			err = fmt.Errorf("%s has no journal: heddle serve has never run there", data)
+		}
+		return err
+	}, func(string) error { return nil })
+	if err == nil {
+		terminal.Fprintf(out, "%d bytes in %s: %d segments of the journal\n", n, file, segments)
+	}
+	return err
+}
+
+// restoreJournal puts the journal of a backup into a data directory that has none, around the
+// restore of the store: if that fails there is none either.
+func restoreJournal(data, file string, restore func() error) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("%w: restore without --journal, or name a backup that was made with it", err)
+	}
+	defer in.Close()
+	dir := journal.Dir(data)
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is there already: move it away, or restore without --journal", dir)
+	}
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	begun := dir + ".new"
+	if err := os.RemoveAll(begun); err != nil { // of a restore that was killed
+		return err
+	}
+	if _, err := journal.Import(in, begun); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := restore(); err != nil {
+		return errors.Join(err, os.RemoveAll(begun))
+	}
+	return os.Rename(begun, dir)
+}
+
 // restoreCommand makes a data directory from a backup.
 func restoreCommand() *cobra.Command {
 	var data string
-	var trial bool
+	var trial, withJournal bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make the embedded store from a backup",
 		Long: `Makes the store in --data, which must not have one, from a file that heddle backup (or etcdctl snapshot save) has written.
 Then start heddle serve with the same --data. With --trial it restores into a directory beside the file that it removes
-again, and prints what each table has.`,
+again, and prints what each table has. With --journal the journal in FILE.journal, of heddle backup --journal, is restored, too.`,
 		Args: wantArgs(1, "restore: want one FILE that heddle backup has written"),
 	}
 	DataFlag(cmd.Flags(), &data, "data `directory` for heddle serve")
 	cmd.Flags().BoolVar(&trial, "trial", false, "restore into a temporary directory beside the file, and print what each table has")
+	cmd.Flags().BoolVar(&withJournal, "journal", false, "restore the journal, too, from FILE.journal")
+	cmd.MarkFlagsMutuallyExclusive("trial", "journal")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if trial {
 			return printTrial(cmd, args[0])
 		}
-		if err := backend.Restore(cmd.Context(), args[0], data, nil); err != nil {
+		restore := func() error { return backend.Restore(cmd.Context(), args[0], data, nil) }
+		err := error(nil)
+		if withJournal {
+			err = restoreJournal(data, args[0]+journalSuffix, restore)
+		} else {
+			err = restore()
+		}
+		if err != nil {
 			return stopFirst(err)
 		}
 		terminal.Fprintf(cmd.OutOrStdout(), "restored; start the server with: heddle serve --data %s\n", data)

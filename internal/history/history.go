@@ -4,7 +4,6 @@ package history
 
 import (
 	"log/slog"
-	"path/filepath"
 
 	"heddle/internal/store/follow"
 	"heddle/internal/store/journal"
@@ -12,5 +11,5 @@ import (
 
 // NewJournal returns the task that records the past of the store in a server's data directory.
 func NewJournal(data string, st follow.Source, log *slog.Logger) *journal.Journal {
-	return journal.New(journal.Options{Dir: filepath.Join(data, "journal"), Store: st, Prefixes: journalled(), Keep: keep, Log: log})
+	return journal.New(journal.Options{Dir: journal.Dir(data), Store: st, Prefixes: journalled(), Keep: keep, Log: log})
 }

@@ -28,6 +28,9 @@ import (
 	"heddle/internal/task"
 )
 
+// Dir returns the directory of the journal in a server's data directory.
+func Dir(data string) string { return filepath.Join(data, "journal") }
+
 // Options of a Journal. Dir, Store, Prefixes and Keep are required.
 type Options struct {
 	Dir      string
