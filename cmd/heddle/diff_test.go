@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"heddle/internal/api/operator"
@@ -38,7 +40,7 @@ func TestDiff(t *testing.T) {
 	open := `steps:
 - op: create
   type: security_group_rule
-  data: {security_group_id: ` + closed.ID + `, direction: ingress, protocol: tcp, port_range_min: 80, port_range_max: 80}
+  data: {security_group_id: closed, direction: ingress, protocol: tcp, port_range_min: 80, port_range_max: 80}
 - op: delete
   type: network
   data: {id: 00000000-0000-4000-8000-000000000009}
@@ -71,9 +73,19 @@ func TestDiff(t *testing.T) {
 	withinLease(t, "the change to do what was said", func() bool { return connects(client, "10.0.0.11:80") }) // once the agent has it
 	has(t, succeed(t, s.ctl, diff(open)...), "gained:\n    none\n", "step 1 refused: Security group rule already exists")
 	narrow := `{steps: [{op: create, type: security_group_rule, data: {security_group_id: ` + closed.ID + `, direction: ingress, protocol: tcp, port_range_min: 80, port_range_max: 80, remote_ip_prefix: 10.0.0.0/24}}]}`
-	has(t, succeed(t, s.ctl, diff(narrow)...), "warning: rule ingress IPv4 tcp 80 from 10.0.0.0/24 has no effect: ")
+	text = succeed(t, s.ctl, diff(narrow)...)
+	hasNot(t, text, "cut: ")
+	has(t, text, "warning: rule ingress IPv4 tcp 80 from 10.0.0.0/24 has no effect: ")
 
-	down := `{steps: [{op: update, type: network, data: {id: ` + s.network.ID + `, admin_state_up: false}}]}`
+	var held net.Conn
+	if err := client.Do(func() (err error) {
+		held, err = net.DialTimeout("tcp4", "10.0.0.11:80", timeout)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	down := `{steps: [{op: update, type: network, data: {id: blue, admin_state_up: false}}]}`
 	text, code := output(t, s.ctl, diff(down, "--require")...)
 	if has(t, text, "lost:\n    IPv4 ", "        from client 10.0.0.12\n", "            the network is administratively down\n"); code != 1 {
 		t.Errorf("exit code %d with connections lost:\n%s", code, text)
@@ -82,10 +94,21 @@ func TestDiff(t *testing.T) {
 	if err := json.Unmarshal([]byte(succeed(t, s.ctl, diff(down, "-o", "json")...)), &a); err != nil {
 		t.Fatal(err)
 	}
+	isHeld := func(c operator.CutConnection) bool {
+		return c.Host == s.host.name && c.Protocol == 6 && c.Source.String() == held.LocalAddr().String() && c.Destination.String() == "10.0.0.11:80"
+	}
+	if a.Cut == nil || a.Cut.Count == 0 || !slices.ContainsFunc(a.Cut.Examples, isHeld) || len(a.Cut.Missing) > 0 {
+		t.Errorf("the connection from %s is not among those that are cut: %+v", held.LocalAddr(), a.Cut)
+	}
+	has(t, text, " of the last minute\n    tcp 10.0.0.12:", " → 10.0.0.11:80, by host "+s.host.name+"\n")
 	if len(a.Lost) == 0 || a.Lost[0].Example.Why == nil || len(a.Lost[0].Example.Why.There.Trace.Walk) == 0 {
 		t.Errorf("the answer has no trace: %+v", a)
 	}
 	refuse(t, s.ctl, 2, "step 1: type: \"cloud\" is no object that a change can create", diff(`{steps: [{op: create, type: cloud, data: {}}]}`)...)
+	for range 2 {
+		s.api.mustCreate(t, "security_group", map[string]any{"name": "twice"})
+	}
+	refuse(t, s.ctl, 2, `step 1: data.security_groups[1]: 2 are called "twice": give the id of one`, diff(`{steps: [{op: update, type: port, data: {id: web, security_groups: [closed, twice]}}]}`)...)
 	refuse(t, s.ctl, 2, file+": steps: want a list of them", diff(`{}`)...)
 	refuse(t, s.ctl, 2, "--from: ", "diff", "--from", "yesterday", "--data", s.data)
 	diffTimes(t, s)

@@ -191,6 +191,15 @@ func printDiff(w io.Writer, c *changeFile, a *operator.DiffAnswer) {
 	if a.PairsOmitted > 0 {
 		p.line(omittedPairs, a.PairsOmitted)
 	}
+	if cut := a.Cut; cut != nil {
+		p.line("cut: %s of the last minute", counted(cut.Count, "connection"))
+		for _, x := range cut.Examples {
+			p.line("    %s %s → %s, by host %s", protocolText(x.Protocol), x.Source, x.Destination, x.Host)
+		}
+		for _, h := range cut.Missing {
+			p.line("    host %s is not counted: %s", h.Name, h.Error)
+		}
+	}
 	for _, warning := range a.Warnings {
 		p.line("warning: %s", p.named(warning.Text))
 	}

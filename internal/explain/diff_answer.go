@@ -250,7 +250,9 @@ func fatesAt(list []reach.OutsideAnswer, a netip.Addr) fateSets {
 // answer puts what was found into words.
 func (c *comparison) answer(asker netip.Addr) *operator.DiffAnswer {
 	a := &operator.DiffAnswer{PairsOmitted: c.omitted, Lost: []operator.ReachChange{}, Gained: []operator.ReachChange{}, Warnings: []operator.DiffWarning{}}
-	for _, f := range merged(c.findings()) {
+	found := merged(c.findings())
+	a.Cuts = c.cuts(found)
+	for _, f := range found {
 		row := c.row(&f)
 		if f.after > f.before {
 			a.Gained = append(a.Gained, row)

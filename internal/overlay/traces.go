@@ -49,6 +49,8 @@ func (t *traces) changed(c *snapshot.Changed) {
 		t.readers.start(r)
 	case r.Counters != nil:
 		t.publish(r, t.counted(r.Counters))
+	case r.Connections != nil:
+		t.publish(r, t.connections(r.Connections))
 	case r.Report:
 		t.publish(r, flow.TraceAnswer{Report: t.report(r.Traffic)})
 	default:
@@ -62,6 +64,14 @@ func (t *traces) counted(q *flow.CountersRequest) flow.TraceAnswer {
 		return flow.TraceAnswer{Error: err.Error()}
 	}
 	return flow.TraceAnswer{Counters: counters}
+}
+
+func (t *traces) connections(q *flow.ConnectionsRequest) flow.TraceAnswer {
+	open, err := t.openConnections(q)
+	if err != nil {
+		return flow.TraceAnswer{Error: err.Error()}
+	}
+	return flow.TraceAnswer{Connections: open}
 }
 
 func (t *traces) publish(r *flow.TraceRequest, answer flow.TraceAnswer) {

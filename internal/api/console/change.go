@@ -79,6 +79,12 @@ func (d *draft) step(ctx context.Context, i int, s *operator.ChangeStep) error {
 	}
 	own, _ := data["id"].(string)
 	d.translate(data)
+	if attribute, why, err := d.resolve(ctx, s, data); err != nil || why != "" {
+		if why != "" {
+			err = fault("data."+attribute, "%s", why)
+		}
+		return err
+	}
 	rules, ofItsOwn := takeRules(s, data)
 	q, ok := requestOf(s, data)
 	if !ok {

@@ -13,6 +13,7 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 )
 
@@ -54,7 +55,53 @@ func (c *console) diffChange(ctx context.Context, req *operator.DiffRequest) (*o
 	}
 	a.Revision, a.Time, a.Refused = after.revision(), at.time, after.refused()
 	completeDiff(a, api.Caller(ctx), at.snap, after.snap, changes)
-	return a, nil
+	if req.At == "" && len(a.Cuts) > 0 {
+		a.Cut, err = c.cutConnections(ctx, at.snap, a.Cuts)
+	}
+	return a, err
+}
+
+// cutConnections asks all hosts for their open connections among some.
+func (c *console) cutConnections(ctx context.Context, snap *records.Snap, sets []flow.ConnectionSet) (*operator.CutConnections, error) {
+	hosts, err := overlayHosts(snap, "")
+	if err != nil {
+		return nil, err
+	}
+	requests := make([]flow.TraceRequest, len(hosts))
+	for i, h := range hosts {
+		requests[i] = flow.TraceRequest{HostID: h.ID, Connections: &flow.ConnectionsRequest{Sets: setsAt(snap, h, sets)}}
+	}
+	answers := c.askEach(ctx, requests)
+	cut := &operator.CutConnections{Examples: []operator.CutConnection{}}
+	for i, h := range hosts {
+		a, why := answers[i].answer, answers[i].why
+		if why == "" && a.Connections == nil {
+			why = agentEarlier
+		}
+		if why != "" {
+			cut.Missing = append(cut.Missing, operator.CountedHost{Name: h.Name, Error: why})
+			continue
+		}
+		cut.Count += a.Connections.Count
+		for _, x := range a.Connections.Examples {
+			cut.Examples = append(cut.Examples, operator.CutConnection{Host: h.Name, OpenConnection: x})
+		}
+	}
+	return cut, nil
+}
+
+// setsAt returns the parts of sets of connections that may come in at a host.
+func setsAt(snap *records.Snap, h *topology.Host, sets []flow.ConnectionSet) (at []flow.ConnectionSet) {
+	for _, s := range sets {
+		s.Ports = slices.DeleteFunc(slices.Clone(s.Ports), func(id string) bool {
+			p, ok := schema.Ports.Peek(snap, id)
+			return !ok || p.ServedBy() != h.ID
+		})
+		if len(s.Ports)+len(s.From) > 0 {
+			at = append(at, s)
+		}
+	}
+	return at
 }
 
 // diffTimes answers what has changed between two times. Both are as the journal has them, so that

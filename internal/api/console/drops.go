@@ -162,34 +162,25 @@ func overlayHosts(snap *records.Snap, name string) ([]*topology.Host, error) {
 
 // askCounters asks agents for counters, in their order.
 func (c *console) askCounters(ctx context.Context, snap *records.Snap, agents []countingAgent, ask flow.CountersRequest) []countedHost {
-	counted := make([]countedHost, len(agents))
-	free := make(chan struct{}, mostAsked)
-	var asking sync.WaitGroup
+	requests := make([]flow.TraceRequest, len(agents))
 	for i, a := range agents {
-		counted[i].Name, counted[i].Plane = a.host.Name, a.plane
-		request := flow.TraceRequest{HostID: a.host.ID, Counters: &ask}
+		requests[i] = flow.TraceRequest{HostID: a.host.ID, Counters: &ask}
 		if a.plane == planePolicy {
-			request.Counters, request.Policy = nil, &ask
+			requests[i].Counters, requests[i].Policy = nil, &ask
 		}
-		free <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-free }()
-			answer, err := c.ask(ctx, request, c.TraceWait)
-			switch {
-			case err != nil:
-				counted[i].Error = err.Error()
-			case answer == nil:
-				counted[i].Error = "its agent has not answered: look at its log"
-			case answer.Error != "":
-				counted[i].Error = answer.Error
-			case answer.Counters == nil:
-				counted[i].Error = "its agent is of an earlier version: upgrade it"
-			default:
-				counted[i].accept(answer.Counters)
-			}
-		})
 	}
-	asking.Wait()
+	counted := make([]countedHost, len(agents))
+	for i, a := range c.askEach(ctx, requests) {
+		counted[i].Name, counted[i].Plane = agents[i].host.Name, agents[i].plane
+		switch {
+		case a.why != "":
+			counted[i].Error = a.why
+		case a.answer.Counters == nil:
+			counted[i].Error = agentEarlier
+		default:
+			counted[i].accept(a.answer.Counters)
+		}
+	}
 	for i := range counted {
 		for j := range counted[i].answer.Counters {
 			x := &counted[i].answer.Counters[j]
@@ -197,6 +188,40 @@ func (c *console) askCounters(ctx context.Context, snap *records.Snap, agents []
 		}
 	}
 	return counted
+}
+
+// agentEarlier is why an agent has not answered a request that it does not know.
+const agentEarlier = "its agent is of an earlier version: upgrade it"
+
+// hostAnswer is the answer of one host, or why there is none.
+type hostAnswer struct {
+	answer *flow.TraceAnswer
+	why    string
+}
+
+// askEach asks the agents of hosts, and returns their answers in the order of the requests.
+func (c *console) askEach(ctx context.Context, requests []flow.TraceRequest) []hostAnswer {
+	all := make([]hostAnswer, len(requests))
+	free := make(chan struct{}, mostAsked)
+	var asking sync.WaitGroup
+	for i, r := range requests {
+		free <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-free }()
+			a, err := c.ask(ctx, r, c.TraceWait)
+			switch {
+			case err != nil:
+				all[i].why = err.Error()
+			case a == nil:
+				all[i].why = "its agent has not answered: look at its log"
+			case a.Error != "":
+				all[i].why = a.Error
+			}
+			all[i].answer = a
+		})
+	}
+	asking.Wait()
+	return all
 }
 
 func (h *countedHost) accept(a *flow.CountersAnswer) {

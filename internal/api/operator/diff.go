@@ -44,11 +44,31 @@ type DiffAnswer struct {
 	Lost     []ReachChange `json:"lost"`
 	Gained   []ReachChange `json:"gained"`
 	Warnings []DiffWarning `json:"warnings"`
+	// Cut is the connections of the last minute that a change would end; nil: no host was asked,
+	// since the question is about the past, or all that works would go on working.
+	Cut *CutConnections `json:"cut,omitempty"`
+	// Cuts has what to ask hosts for Cut.
+	Cuts []flow.ConnectionSet `json:"-"`
 	// PairsOmitted counts the pairs of classes of machines that were not compared, since there were
 	// too many.
 	PairsOmitted int `json:"pairsOmitted,omitempty"`
 	// Names has what the ids in the answer stand for.
 	Names map[string]flow.TraceName `json:"names"`
+}
+
+// CutConnections is the connections of the last minute that a change would end, but for those whose
+// end was seen.
+type CutConnections struct {
+	Count    int             `json:"count"`
+	Examples []CutConnection `json:"examples"` // a few of each host
+	// Missing has the hosts that have not answered; their connections are not counted.
+	Missing []CountedHost `json:"missing,omitempty"`
+}
+
+// CutConnection is one connection, as the host has it that its packets enter by.
+type CutConnection struct {
+	Host string `json:"host"`
+	flow.OpenConnection
 }
 
 // RefusedStep is a step of a change that the server would refuse.

@@ -31,6 +31,9 @@ type TraceRequest struct {
 	// Policy asks the policy agent for counters; the overlay's leaves it alone, and agents of
 	// earlier versions do not know it.
 	Policy *CountersRequest `json:"policy,omitempty"`
+	// Connections asks for open connections in place of a walk; agents of earlier versions do not
+	// know it.
+	Connections *ConnectionsRequest `json:"connections,omitempty"`
 	// Flows asks for the flow log in place of a walk; agents of earlier versions do not know it.
 	Flows *FlowSubscription `json:"flows,omitempty"`
 }
@@ -76,6 +79,8 @@ type TraceAnswer struct {
 	Support *SupportAnswer `json:"support,omitempty"`
 	// Counters likewise.
 	Counters *CountersAnswer `json:"counters,omitempty"`
+	// Connections likewise.
+	Connections *ConnectionsAnswer `json:"connections,omitempty"`
 }
 
 // TraceOutput is a port that gets the frame.

@@ -188,6 +188,12 @@ export interface Connection {
   new?: boolean;
 }
 
+/** ConnectionsAnswer is the answer to a [ConnectionsRequest]. */
+export interface ConnectionsAnswer {
+  count: number;
+  examples: OpenConnection[];
+}
+
 /** CountedHost is a host that was asked for its counters. */
 export interface CountedHost {
   error?: string;
@@ -220,8 +226,24 @@ export interface CountersAnswer {
   unsettled?: number;
 }
 
+/** CutConnection is one connection, as the host has it that its packets enter by. */
+export interface CutConnection {
+  destination: string;
+  host: string;
+  protocol: number;
+  source: string;
+}
+
+/** CutConnections is the connections of the last minute that a change would end, but for those whose end was seen. */
+export interface CutConnections {
+  count: number;
+  examples: CutConnection[];
+  missing?: CountedHost[];
+}
+
 /** DiffAnswer is the answer. Nothing of it has been done. */
 export interface DiffAnswer {
+  cut?: CutConnections;
   gained: ReachChange[];
   lost: ReachChange[];
   names: Record<string, TraceName>;
@@ -546,6 +568,13 @@ export interface ObjectChanged {
   change: string;
   id: string;
   kind: string;
+}
+
+/** OpenConnection is a connection that goes on, as far as its host knows. */
+export interface OpenConnection {
+  destination: string;
+  protocol: number;
+  source: string;
 }
 
 /** physicalNetworkView is a physical network that the cloud uses. */
@@ -986,6 +1015,7 @@ export interface TopologyNode {
 /** TraceAnswer is the answer to a [TraceRequest], as `heddle trace` prints it. */
 export interface TraceAnswer {
   code?: string;
+  connections?: ConnectionsAnswer;
   copies?: TraceOutput[];
   counters?: CountersAnswer;
   device?: string;
