@@ -66,7 +66,8 @@ func (d *draft) resolve(ctx context.Context, s *operator.ChangeStep, data map[st
 	return "", "", nil
 }
 
-// changedResource returns the resource of the object that a step's id is of, if it is there already.
+// changedResource returns the resource of the object that a step's id is of, if it is there
+// already.
 func changedResource(s *operator.ChangeStep) (r neutron.Resource, ok bool) {
 	switch {
 	case s.Type == "router_interface":

@@ -190,7 +190,7 @@ func (c *console) askCounters(ctx context.Context, snap *records.Snap, agents []
 	return counted
 }
 
-// agentEarlier is why an agent has not answered a request that it does not know.
+// agentEarlier is the reason for which an agent answers no request that it does not know.
 const agentEarlier = "its agent is of an earlier version: upgrade it"
 
 // hostAnswer is the answer of one host, or why there is none.
