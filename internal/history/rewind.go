@@ -24,6 +24,7 @@ type Rewind struct {
 	epoch   int
 	next    journal.Position // commits before it are still to be undone
 	undone  *journal.Commit  // the last one; nil: none
+	reached time.Time        // what is undone goes back to
 	began   time.Time        // of the journal
 	end     operator.PastEnd
 	gap     *operator.Gap
@@ -85,12 +86,12 @@ func (r *Rewind) undoAll(ctx context.Context, page *journal.Page, yield func(*re
 		case gap != nil:
 			r.end, r.gap = operator.PastGap, gap
 		case ctx.Err() != nil:
-			r.end = operator.PastLimit
+			r.end, r.reached = operator.PastLimit, c.Time
 		}
 		if r.end != "" {
 			return false
 		}
-		r.next, r.undone = c.Position, c
+		r.next, r.undone, r.reached = c.Position, c, c.Time
 		r.snap = r.snap.With(r.tables, undoing(c), c.Revision-1)
 		if !yield(r.snap) {
 			return false
@@ -150,8 +151,8 @@ func (r *Rewind) End() (back time.Time, why operator.PastEnd, gap *operator.Gap,
 		back = r.began
 	case r.gap != nil:
 		back = r.gap.UntilTime
-	case r.undone != nil:
-		back = r.undone.Time
+	default:
+		back = r.reached
 	}
 	return back, r.end, r.gap, r.err
 }

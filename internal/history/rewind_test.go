@@ -8,6 +8,7 @@ import (
 
 	"heddle/internal/api/operator"
 	"heddle/internal/neutron"
+	"heddle/internal/store/journal"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
@@ -63,7 +64,27 @@ func TestRewind(t *testing.T) {
 	for range past.Earlier(late) {
 		t.Error("undid a commit after its time")
 	}
-	if _, why, _, _ := past.End(); why != operator.PastLimit {
-		t.Errorf("out of time, ended by %q", why)
+	if back, why, _, _ := past.End(); why != operator.PastLimit || back.IsZero() {
+		t.Errorf("out of time, ended by %q at %v", why, back)
+	}
+}
+
+// TestRewindEndsAtAnEpoch: what was before the store was replaced is not undone.
+func TestRewindEndsAtAnEpoch(t *testing.T) {
+	t.Parallel()
+	page := &journal.Page{Commits: []journal.Commit{{Position: journal.Position{Epoch: 2, Revision: 9}}, {Position: journal.Position{Epoch: 1, Revision: 30}}}}
+	gap := &journal.Page{Commits: page.Commits[:1], Gaps: []journal.Gap{{After: journal.Position{Epoch: 2, Revision: 4}, Until: journal.Position{Epoch: 2, Revision: 8}}}}
+	unknown := &journal.Page{Commits: []journal.Commit{{Position: journal.Position{Epoch: 2, Revision: 9}, Changes: []journal.Change{{Key: "/heddle/x", Unknown: true}}}}}
+	for name, c := range map[string]struct {
+		page   *journal.Page
+		undone int
+		want   operator.PastEnd
+	}{"epoch": {page, 1, operator.PastRestored}, "gap": {gap, 1, operator.PastGap}, "unknown": {unknown, 0, operator.PastGap}} {
+		past := newRewind(nil, newCloud(t).view(t), 2)
+		undone := 0
+		past.undoAll(t.Context(), c.page, func(*records.Snap) bool { undone++; return true })
+		if _, why, g, _ := past.End(); why != c.want || undone != c.undone || (g != nil) != (c.want == operator.PastGap) {
+			t.Errorf("%s: ended by %q after %d, gap %v", name, why, undone, g)
+		}
 	}
 }
