@@ -231,14 +231,33 @@ func (c *comparison) pairsOf(v int, groups []*group) (direct, routed []pairQuest
 	if len(c.component) == 0 {
 		return direct, nil
 	}
+	divided := map[string]bool{} // networks
+	for _, g := range groups {
+		divided[g.network] = divided[g.network] || c.isDivided(g.network)
+	}
 	for _, from := range groups {
 		for _, to := range groups {
-			if from.component != 0 && from.component == to.component && from.network != to.network && !from.affected && !to.affected {
-				routed = append(routed, pairQuestion{version: v, from: from, to: to})
+			byRouters := from.network != to.network || divided[from.network]
+			if from.component != 0 && from.component == to.component && byRouters && !from.affected && !to.affected {
+				routed = pairQuestion{version: v, from: from, to: to}.appendTo(routed)
 			}
 		}
 	}
 	return direct, routed
+}
+
+// isDivided reports whether machines of a network may reach each other by routers, from one of its
+// subnets to another or by routes of their own.
+func (c *comparison) isDivided(network string) bool {
+	for _, s := range c.sides {
+		subnets := map[int]int{} // by version of IP
+		for x := range schema.Subnets.By(s.snap, "network", network) {
+			if subnets[x.IPVersion]++; subnets[x.IPVersion] > 1 || len(x.HostRoutes) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // appendTo appends the question unless it is about no pair.

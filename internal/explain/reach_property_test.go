@@ -36,7 +36,11 @@ func TestReachIsSimulated(t *testing.T) {
 					continue
 				}
 				for _, target := range to.Addresses {
-					w := way{from: from, to: to, source: from.Address(target.Is4()), target: target}
+					sources := slices.DeleteFunc(slices.Clone(from.Addresses), func(a netip.Addr) bool { return a.Is4() != target.Is4() })
+					if len(sources) == 0 {
+						continue
+					}
+					w := way{from: from, to: to, source: sources[r.IntN(len(sources))], target: target}
 					a := p.asker.Ask(&reach.Question{From: from, Source: w.source, Target: target, To: to})
 					all := p.check(w, &a, r)
 					if reached++; all == isLost {
@@ -304,9 +308,8 @@ func (p *probe) send(state *simulate.Memory, from, to *reach.End, door simulate.
 	h.srcMAC, h.dstMAC = lanMAC, door.MAC
 	if from != nil {
 		port, _ := schema.Ports.Peek(p.snap, from.PortID)
-		hop, why := nextHop(p.snap, port, h.src, h.dst)
-		mac, _, known := p.world.world.Neighbour(from.NetworkID, hop)
-		if why != "" || !known {
+		mac, _, known := p.world.world.Neighbour(from.NetworkID, p.hop(port, h.src, h.dst))
+		if !known {
 			return h, nil
 		}
 		in.PortID, in.HostID, h.srcMAC, h.dstMAC = from.PortID, from.HostID, from.MAC, mac
@@ -329,6 +332,34 @@ func (p *probe) send(state *simulate.Memory, from, to *reach.End, door simulate.
 		}
 	}
 	return h, &d.Outputs[i]
+}
+
+// hop returns the neighbour to which a port's machine sends a packet, invalid for none, worked out
+// from the subnets alone: by the most specific of their routes, of several by that of the source's
+// subnet.
+func (p *probe) hop(port *neutron.Port, src, dst netip.Addr) (hop netip.Addr) {
+	bits := -1
+	for _, own := range []bool{true, false} {
+		for _, f := range port.FixedIPs {
+			s, ok := schema.Subnets.Peek(p.snap, f.SubnetID)
+			if !ok || (f.IPAddress == src) != own {
+				continue
+			}
+			take := func(to netip.Prefix, by netip.Addr) {
+				if to.Contains(dst) && to.Bits() > bits {
+					hop, bits = by, to.Bits()
+				}
+			}
+			take(s.CIDR, dst)
+			for _, r := range s.HostRoutes {
+				take(r.Destination, r.Nexthop)
+			}
+			if s.GatewayIP != nil && s.GatewayIP.Is4() == dst.Is4() {
+				take(netip.PrefixFrom(*s.GatewayIP, 0).Masked(), *s.GatewayIP)
+			}
+		}
+	}
+	return hop
 }
 
 // connHeaders are the headers of a packet of a connection.
@@ -382,13 +413,14 @@ func (c *cloud) view() *records.Snap {
 	return snap
 }
 
-// randomCloud makes three networks, two of them behind a router with a firewall and one with the
-// addresses of another, groups with rules of all kinds, and ports in all states. It returns the ids
-// of the ports.
+// randomCloud makes three networks, two of them behind a router with a firewall, of which one has
+// two IPv4 subnets, and one with the addresses of another, groups with rules of all kinds, and
+// ports in all states. It returns the ids of the ports.
 func randomCloud(t *testing.T, seed uint64) (c *cloud, ids []string) {
 	t.Helper()
 	c = newCloud(t)
 	r := rand.New(rand.NewPCG(seed, 0))
+	several := rand.New(rand.NewPCG(seed, 9)) // of the second subnet
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	var groups []string
 	for i := range 5 {
@@ -402,13 +434,20 @@ func randomCloud(t *testing.T, seed uint64) (c *cloud, ids []string) {
 	var networks []string
 	router := create(c, c.Routers().Operations, neutron.Routers, `{"name":"r"}`).ID
 	var interfaces []string
+	var first, second string // subnets of the first network
 	for i, third := range []int{1, 2, 1} {
 		n := create(c, c.Networks(), neutron.Networks, `{"name":"n%d"}`, i).ID
 		networks = append(networks, n)
-		for _, s := range []*neutron.SubnetView{
+		subnets := []*neutron.SubnetView{
 			create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":4,"cidr":"10.0.%d.0/24"}`, n, third),
 			create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":6,"cidr":"fd00:%d::/64"}`, n, third),
-		} {
+		}
+		if i == 0 {
+			subnets = append(subnets, create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":4,"cidr":"10.0.3.0/24"%s}`, n,
+				[]string{"", `,"host_routes":[{"destination":"10.0.2.0/25","nexthop":"10.0.3.1"},{"destination":"10.0.1.0/24","nexthop":"0.0.0.0"}]`}[several.IntN(2)]))
+			first, second = subnets[0].ID, subnets[2].ID
+		}
+		for _, s := range subnets {
 			if i == 2 {
 				continue
 			}
@@ -416,7 +455,9 @@ func randomCloud(t *testing.T, seed uint64) (c *cloud, ids []string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			interfaces = append(interfaces, at.PortID)
+			if s.ID != second { // which has no firewall, so that it matters by which gateway machines send
+				interfaces = append(interfaces, at.PortID)
+			}
 		}
 	}
 	for i := range 14 {
@@ -438,6 +479,12 @@ func randomCloud(t *testing.T, seed uint64) (c *cloud, ids []string) {
 		default:
 			state += `,"security_groups":[` + strings.Join(in, ",") + `]`
 		}
+		switch { // of the first network: in the first subnet, the second one, or in both
+		case i%3 == 0 && several.IntN(3) == 0:
+			state += fmt.Sprintf(`,"fixed_ips":[{"subnet_id":%q}]`, second)
+		case i%3 == 0 && several.IntN(2) == 0:
+			state += fmt.Sprintf(`,"fixed_ips":[{"subnet_id":%q},{"subnet_id":%q}]`, first, second)
+		}
 		ids = append(ids, c.port(networks[i%3], fmt.Sprintf("p%d", i), pick("h1", "h2"), state).ID)
 	}
 	if r.IntN(2) == 0 {
@@ -454,7 +501,10 @@ func (c *cloud) toOutside(r *rand.Rand, router string, ids []string) {
 	create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":6,"cidr":"2001:db8:1::/64"}`, out)
 	update(c, c.Routers().Operations, neutron.Routers, router, fmt.Sprintf(`{"external_gateway_info":{"network_id":%q,"enable_snat":%t}}`, out, r.IntN(3) > 0))
 	for i := range 3 {
-		create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q}`, out, ids[3*i+r.IntN(2)])
+		id := ids[3*i+r.IntN(2)]
+		fixed := endOf(c.view(), id).Addresses
+		fixed = slices.DeleteFunc(fixed, netip.Addr.Is6)
+		create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q,"port_id":%q,"fixed_ip_address":%q}`, out, id, fixed[len(fixed)-1])
 	}
 	f := create(c, c.FloatingIPs(), neutron.FloatingIPs, `{"floating_network_id":%q}`, out)
 	port, _ := schema.Ports.Peek(c.view(), ids[12])
