@@ -63,7 +63,7 @@ func TestDrops(t *testing.T) {
 	if strings.Contains(unused, "ingress IPv4 tcp 80 ") {
 		t.Errorf("a rule that has let a connection pass is unused:\n%s", unused)
 	}
-	refuse(t, s.ctl, 1, "port missing could not be found", "drops", "missing", "--data", s.data)
+	refuse(t, s.ctl, 1, `port: no port has the id or name "missing": heddle port list`, "drops", "missing", "--data", s.data)
 	refuse(t, s.ctl, 1, `code "nope": want one of docs/codes.md`, "drops", "--code", "nope", "--data", s.data)
 	refuse(t, s.ctl, 2, "--unused is about all rules", "drops", "web", "--unused", "--data", s.data)
 }

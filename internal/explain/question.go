@@ -137,6 +137,16 @@ func (x finder) findEnd(field, text string) (end, error) {
 	return end{}, fault(field, Ambiguous, "%d ports have the name %q: give an id, %s", len(named), text, idsOf(named))
 }
 
+// FindPort returns the port with an id, a name, or an address of its own or a floating one, among
+// those that a caller may ask about. An error is a [Fault].
+func FindPort(snap *records.Snap, caller neutron.Caller, text string) (*neutron.Port, error) {
+	e, err := finder{snap, caller}.findEnd("port", text)
+	if err == nil && e.port == nil {
+		err = fault("port", Missing, "no port has the address %s: heddle port list", text)
+	}
+	return e.port, err
+}
+
 // own returns the ports that the caller may ask about.
 func (x finder) own(ports iter.Seq[*neutron.Port]) (all []*neutron.Port) {
 	for p := range ports {

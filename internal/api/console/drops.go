@@ -11,7 +11,6 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/operator"
 	"heddle/internal/explain"
-	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -27,9 +26,9 @@ func (c *console) drops(r *http.Request) (operator.Drops, error) {
 	}
 	var ask flow.CountersRequest
 	if text := query.Get("port"); text != "" {
-		port, err := findPort(snap, text)
+		port, err := explain.FindPort(snap, api.Caller(r.Context()), text)
 		if err != nil {
-			return operator.Drops{}, err
+			return operator.Drops{}, faultError(err)
 		}
 		if n, ok := schema.Networks.Peek(snap, port.NetworkID); ok && n.Routed() {
 			return operator.Drops{}, api.Errorf(http.StatusConflict, "port %s is on a routed network, whose hosts count by rule and code: ask without a port", port.ID)
@@ -64,26 +63,6 @@ func asked(counted []countedHost) []operator.CountedHost {
 		all[i] = counted[i].CountedHost
 	}
 	return all
-}
-
-// findPort returns the port with an id, a name or an address.
-func findPort(snap *records.Snap, text string) (*neutron.Port, error) {
-	if p, ok := schema.Ports.Peek(snap, text); ok {
-		return p, nil
-	}
-	var found []*neutron.Port
-	for _, index := range []string{"name", "ip_address"} {
-		if found = slices.Collect(schema.Ports.By(snap, index, text)); len(found) > 0 {
-			break
-		}
-	}
-	switch len(found) {
-	case 0:
-		return nil, api.Errorf(http.StatusNotFound, "port %s could not be found: give its id, its name or its address", text)
-	case 1:
-		return found[0], nil
-	}
-	return nil, api.Errorf(http.StatusConflict, "%d ports are called %s: give the id of one", len(found), text)
 }
 
 // Planes of counters.

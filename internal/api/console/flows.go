@@ -17,6 +17,8 @@ import (
 	"github.com/google/uuid"
 
 	"heddle/internal/api"
+	"heddle/internal/explain"
+	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -161,7 +163,7 @@ func (c *console) flows(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	filter, err := flowFilter(snap, query)
+	filter, err := flowFilter(snap, api.Caller(r.Context()), query)
 	if err != nil {
 		return err
 	}
@@ -202,12 +204,12 @@ func whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // flowFilter reads the filter of a query.
-func flowFilter(snap *records.Snap, query url.Values) (f flow.FlowFilter, err error) {
+func flowFilter(snap *records.Snap, caller neutron.Caller, query url.Values) (f flow.FlowFilter, err error) {
 	f.Project, f.Network, f.Verdict = query.Get("project"), query.Get("network"), query.Get("verdict")
 	if text := query.Get("port"); text != "" {
-		port, err := findPort(snap, text)
+		port, err := explain.FindPort(snap, caller, text)
 		if err != nil {
-			return f, err
+			return f, faultError(err)
 		}
 		f.Port = port.ID
 	}
