@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -234,6 +235,33 @@ func (b *browser) picture(name, theme, host string) {
 	b.shoot(filepath.Join("..", "..", "docs", "guides", "images", name+".png"))
 	b.theme("light")
 }
+
+// terminal writes pictures of what a command prints, in both themes, if the test is told to.
+func (b *browser) terminal(name, command, text string) {
+	b.t.Helper()
+	if !*pictures {
+		return
+	}
+	text = uuids.ReplaceAllString("$ "+command+"\n"+strings.TrimSpace(text), "6f1c24d0-5b7e-4c0e-9a51-0d2b7a3f9e18")
+	b.do(chromedp.Navigate("about:blank"))
+	for theme, colours := range map[string]string{"light": "color:#1c2523;background:#fff", "dark": "color:#e6ecea;background:#1a2120"} {
+		const frame = "margin:0;padding:20px 24px;min-height:100vh;box-sizing:border-box;white-space:pre-wrap;font:15px/1.5 'DejaVu Sans Mono',monospace;"
+		height := evaluate[int64](b, fmt.Sprintf(`(() => {
+			document.body.style.margin = 0;
+			const shown = document.createElement("pre");
+			shown.style.cssText = %q;
+			shown.textContent = %q;
+			document.body.replaceChildren(shown);
+			shown.style.minHeight = 0;
+			return shown.offsetHeight;
+		})()`, frame+colours, text))
+		b.size(1120, height)
+		b.shoot(filepath.Join("..", "..", "docs", "guides", "images", name+"-"+theme+".png"))
+	}
+	b.size(1280, 800)
+}
+
+var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // shoot writes a picture of what the browser shows.
 func (b *browser) shoot(file string) {

@@ -64,6 +64,8 @@ func TestConsole(t *testing.T) {
 	b.wait("Networks Ports client from here blue network web no-rule")
 	b.check("ask-denied")
 	b.picture("console-ask", "light", s.host.name)
+	text, _ := output(t, s.ctl, "why", "--from", "client", "--to", "web:80", "--data", s.data)
+	b.terminal("why", "heddle why --from client --to web:80", strings.ReplaceAll(text, s.host.name, "h1"))
 	b.open("/ask?from=client&to=missing", `no port has the id or name "missing"`)
 	b.check("ask-refused")
 
@@ -90,14 +92,42 @@ func TestConsole(t *testing.T) {
 	b.keyboard(readCloud(t, s.data).Auth.Password)
 
 	b.do(chromedp.Click(chromedp.CSS("header button")))
+	b.members(t, s)
+}
+
+// members looks at what users without the role admin see.
+func (b *browser) members(t *testing.T, s *plugSite) {
 	accounts := *s.api
 	accounts.base = "http://127.0.0.1:5000"
-	if err := accounts.call(t.Context(), http.MethodPost, "/v3/users", map[string]any{"user": map[string]string{"name": "ann", "password": "secret of ann"}}, nil); err != nil {
+	if err := accounts.call(t.Context(), http.MethodPost, "/v3/users", map[string]any{"user": map[string]string{"name": "ann", "password": "of ann"}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.logIn("ann", "secret of ann")
-	b.wait("For operators", "You are logged in as ann, without that role")
+	b.logIn("ann", "of ann")
+	b.wait("You are logged in as ann, without a project")
+	b.check("member-without-project")
+	b.do(chromedp.Click(chromedp.CSS("header button")))
+
+	ben := s.api.addMember(t, "127.0.0.1", "ben")
+	network := ben.mustCreate(t, "network", map[string]any{"name": "shop"})
+	ben.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.2.0.0/24"})
+	own := ben.mustCreate(t, "port", map[string]any{"network_id": network.ID, "name": "till"})
+	s.plug(t, "till", "--netns", s.lab.MustNamespace(t, "till").Name)
+	b.wait("Log in to Heddle")
+	b.do(chromedp.Click(chromedp.CSS("summary")), chromedp.SendKeys(chromedp.CSS("input[name=project]"), "ben"))
+	b.logIn("ben", "of ben")
+	b.wait("Would a new connection pass?")
+	b.open("/", "Your ports", "till active")
 	b.check("member")
+	b.open("/ports/"+own.ID, "Port till", "Group default", "Would a connection pass?")
+	if text := b.text(); strings.Contains(text, s.host.name) || strings.Contains(text, "What can reach it?") {
+		t.Errorf("a member sees what is for operators:\n%s", text)
+	}
+	b.check("member-port")
+	b.open("/ask?from=till&to=198.51.100.7&port=80", "Denied", "There: denied", "till no-neighbour", "198.51.100.7 not reached")
+	b.check("member-ask")
+	b.open("/changes", "port till")
+	b.check("member-changes")
+	b.open("/hosts", "This page is for users with the role admin")
 }
 
 // TestConsoleByTLS: a browser of another machine logs in by HTTPS, with nothing but the server's

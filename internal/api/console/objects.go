@@ -55,6 +55,8 @@ type portDetail struct {
 	Floating     []nameView    `json:"floating_ips"`
 	PortSecurity bool          `json:"port_security"`
 	Groups       []groupDetail `json:"groups"`
+	// OtherGroups counts the groups of other projects, whose rules a tenant does not see.
+	OtherGroups int `json:"other_groups,omitempty"`
 }
 
 // groupDetail is a security group with its rules.
@@ -131,7 +133,8 @@ type floatingView struct {
 // objectCalls returns the calls that answer with one object each, and what belongs to it.
 func (c *console) objectCalls() []api.Call {
 	return []api.Call{
-		detail(c, "/v1/ports/{id}", "a port, and what concerns it", schema.Ports, (*objects).port),
+		api.NewCall("GET /v1/ports", "the ports of machines of the caller's project, for its members, too", c.ownPorts, fromPort).ToAll(),
+		api.NewCall("GET /v1/ports/{id}", "a port, and what concerns it; members see their own", c.port).ToAll(),
 		detail(c, "/v1/networks/{id}", "a network, with a page of its ports", schema.Networks, (*objects).network, fromPort),
 		detail(c, "/v1/routers/{id}", "a router, with its networks and floating IPs", schema.Routers, (*objects).router),
 		detail(c, "/v1/groups/{id}", "a security group, with a page of its ports", schema.SecurityGroups, func(o *objects, g *neutron.SecurityGroup) *groupDetail {
@@ -147,22 +150,32 @@ var fromPort = api.Parameter{Name: "from", Text: "index of the first port of the
 // detail returns a call that answers with an object of a table.
 func detail[T, V any](c *console, path, summary string, table *records.Table[T], view func(*objects, *T) *V, query ...api.Parameter) api.Call {
 	return api.NewCall("GET "+path, summary, func(r *http.Request) (*V, error) {
-		snap, err := c.DB.View(r.Context())
+		o, err := c.objects(r)
 		if err != nil {
 			return nil, err
 		}
-		o := &objects{snap: snap}
-		if from := r.URL.Query().Get("from"); from != "" {
-			if o.from, err = strconv.Atoi(from); err != nil || o.from < 0 {
-				return nil, api.Errorf(http.StatusBadRequest, "Invalid input for parameter 'from': %q: want the index of the first port", from)
-			}
-		}
-		found, ok := table.Peek(snap, r.PathValue("id"))
+		found, ok := table.Peek(o.snap, r.PathValue("id"))
 		if !ok {
 			return nil, api.Errorf(http.StatusNotFound, "%s %s could not be found", words(table.Name()), r.PathValue("id"))
 		}
 		return view(o, found), nil
 	}, query...)
+}
+
+// objects returns what makes views of objects as they are now, with the page of ports that a
+// request is about.
+func (c *console) objects(r *http.Request) (*objects, error) {
+	snap, err := c.DB.View(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	o := &objects{snap: snap}
+	if from := r.URL.Query().Get("from"); from != "" {
+		if o.from, err = strconv.Atoi(from); err != nil || o.from < 0 {
+			return nil, api.Errorf(http.StatusBadRequest, "Invalid input for parameter 'from': %q: want the index of the first port", from)
+		}
+	}
+	return o, nil
 }
 
 // objects makes views of objects.

@@ -126,7 +126,7 @@ func (d *description) document() jsonSchema {
 	return jsonSchema{
 		"openapi": "3.1.0",
 		"info": jsonSchema{"title": "Heddle's API for operators", "version": "1",
-			"description": "Every call but those of /v1/why, /v1/history, /v1/revisions and /v1/openapi.json wants the role admin."},
+			"description": "Every call but those of /v1/why, /v1/ports, /v1/history, /v1/revisions and /v1/openapi.json wants the role admin."},
 		"security": []jsonSchema{{"token": []string{}}},
 		"paths":    paths,
 		"components": jsonSchema{

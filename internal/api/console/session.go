@@ -148,7 +148,7 @@ var questions = []string{"/v1/why", "/v1/reach"}
 
 // shown are the prefixes of what the page shows. No other call takes a session: of those some
 // answer with secrets.
-var shown = []string{"/v1/events", "/v1/flows", "/v1/history", "/v1/revisions/", "/v1/drops", "/v1/unused-rules", "/v1/health", "/v1/status", "/v1/topology", "/v1/search", "/v1/hosts/", "/v1/ports/", "/v1/networks/", "/v1/routers/", "/v1/groups/"}
+var shown = []string{"/v1/events", "/v1/flows", "/v1/history", "/v1/revisions/", "/v1/drops", "/v1/unused-rules", "/v1/health", "/v1/status", "/v1/topology", "/v1/search", "/v1/hosts/", "/v1/ports", "/v1/networks/", "/v1/routers/", "/v1/groups/"}
 
 // WithSession passes calls of the page to next with the token of the browser's session. Other
 // requests it leaves as they are.

@@ -616,11 +616,19 @@ export interface PortDetail {
   interface: string;
   mac_address: string;
   name: string;
+  other_groups?: number;
   port_security: boolean;
   project_id: string;
   revision: number;
   router: Name | null;
   summary: PortSummary;
+}
+
+/** portList is a page of ports, and how many there are in all. */
+export interface PortList {
+  from: number;
+  ports: PortSummary[];
+  total: number;
 }
 
 /** PortReport counts what a port makes its host do. */

@@ -8,7 +8,7 @@ import { Changes } from "./pages/changes";
 import { Drops } from "./pages/drops";
 import { Flows } from "./pages/flows";
 import { Hosts } from "./pages/hosts";
-import { GroupPage, HostPage, NetworkPage, PortPage, RouterPage } from "./pages/objects";
+import { GroupPage, HostPage, NetworkPage, OwnPorts, PortPage, RouterPage } from "./pages/objects";
 import { Overview } from "./pages/overview";
 import { Reach } from "./pages/reach";
 import { Topology } from "./pages/topology";
@@ -28,7 +28,14 @@ const sections = [
   { path: "/hosts", name: "Hosts" },
 ];
 
-function Shown({ path }: { path: string }) {
+/** ownSections are those of users who are no administrators. */
+const ownSections = [
+  { path: "/", name: "Ports" },
+  { path: "/ask", name: "Ask" },
+  { path: "/changes", name: "Changes" },
+];
+
+function Shown({ path, who }: { path: string; who: Session }) {
   const [crash, again] = useErrorBoundary();
   if (crash) {
     return (
@@ -39,25 +46,47 @@ function Shown({ path }: { path: string }) {
   }
   const [, section, part] = path.split("/");
   const id = part && decodeURIComponent(part);
+  if (!who.admin && !who.project) {
+    return (
+      <Page title="No project">
+        <Empty>
+          <p>You are logged in as {who.user}, without a project. The console shows members and readers of a project its ports, and users with the role <code>admin</code> everything.</p>
+          <p>An administrator gives a role with <code>openstack role add</code>. A project is named at the log-in, unless the user has a default project.</p>
+        </Empty>
+      </Page>
+    );
+  }
   switch (section) {
     case "":
-      return <Overview />;
+      return who.admin ? <Overview /> : <OwnPorts />;
     case "ask":
       return <Ask />;
+    case "ports":
+      return <PortPage id={id} />;
+    case "changes":
+      return <Changes />;
+  }
+  if (!who.admin) {
+    return (
+      <Page title="For operators">
+        <Empty>
+          <p>This page is for users with the role <code>admin</code>.</p>
+          <p><Link to="/">Your ports</Link></p>
+        </Empty>
+      </Page>
+    );
+  }
+  switch (section) {
     case "reach":
       return <Reach />;
     case "flows":
       return <Flows />;
     case "drops":
       return <Drops />;
-    case "changes":
-      return <Changes />;
     case "topology":
       return <Topology />;
     case "hosts":
       return id ? <HostPage id={id} /> : <Hosts />;
-    case "ports":
-      return <PortPage id={id} />;
     case "networks":
       return <NetworkPage id={id} />;
     case "routers":
@@ -89,12 +118,11 @@ function Header({ who }: { who: Session }) {
         Heddle
       </Link>
       <nav aria-label="Pages">
-        {who.admin &&
-          sections.map((s) => (
-            <Link key={s.path} to={s.path} aria-current={(s.path === "/" ? path === "/" : path.startsWith(s.path)) ? "page" : undefined}>
-              {s.name}
-            </Link>
-          ))}
+        {(who.admin ? sections : who.project ? ownSections : []).map((s) => (
+          <Link key={s.path} to={s.path} aria-current={(s.path === "/" ? path === "/" : path.startsWith(s.path)) ? "page" : undefined}>
+            {s.name}
+          </Link>
+        ))}
       </nav>
       {who.admin && <Search />}
       <div class="tools">
@@ -156,19 +184,7 @@ function App() {
           <State mood="warn">Changes do not arrive at present</State> What is shown may be old: the server is asked again every few seconds.
         </p>
       )}
-      {who.admin ? (
-        <Shown key={path} path={path} />
-      ) : (
-        <Page title="For operators">
-          <Empty>
-            <p>
-              The console shows the whole cloud, and so only to users with the role <code>admin</code>. You are logged in as {who.user}
-              {who.project && ` on the project ${who.project}`}, without that role.
-            </p>
-            <p>Your own networks and ports are shown by <code>heddle port list</code> and by <code>openstack</code>.</p>
-          </Empty>
-        </Page>
-      )}
+      <Shown key={path} path={path} who={who} />
     </>
   );
 }

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import type { ApiError } from "./api";
 import type { Loaded } from "./load";
 import { Link } from "./router";
+import { isAdmin } from "./session";
 
 export type Mood = "good" | "bad" | "warn" | "none";
 
@@ -90,7 +91,7 @@ export function Command({ text }: { text: string }) {
   );
 }
 
-export const paths: Record<string, string> = {
+const paths: Record<string, string> = {
   port: "/ports/",
   network: "/networks/",
   router: "/routers/",
@@ -98,11 +99,17 @@ export const paths: Record<string, string> = {
   host: "/hosts/",
 };
 
+/** pathOf returns the address of an object's page; undefined: it has none that the user may see. */
+export function pathOf(kind: string, id: string): string | undefined {
+  const path = isAdmin() || kind === "port" ? paths[kind] : undefined;
+  return path && path + encodeURIComponent(id);
+}
+
 /** Ref is a link to an object's page, by its name. */
 export function Ref({ kind, id, name }: { kind: string; id: string; name?: string }) {
-  const path = paths[kind];
+  const path = pathOf(kind, id);
   const text = name || id.slice(0, 8);
-  return path ? <Link to={path + encodeURIComponent(id)}>{text}</Link> : <>{text}</>;
+  return path ? <Link to={path}>{text}</Link> : <>{text}</>;
 }
 
 export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {

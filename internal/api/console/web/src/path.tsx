@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Step } from "./answers";
 import type { End, Leg, Name } from "./api";
-import { Scroll, State, Switch } from "./parts";
+import { pathOf, Scroll, State, Switch } from "./parts";
 import { type Drawn, type DrawnEdge, layerNames, Picture } from "./picture";
 import { Link } from "./router";
 import { Words } from "./words";
@@ -21,7 +21,6 @@ interface Hop {
 }
 
 const layerOf = { outside: 0, uplink: 1, external: 2, router: 3, network: 4, port: 5 } as const;
-const links: Partial<Record<Hop["kind"], string>> = { router: "/routers/", network: "/networks/", port: "/ports/" };
 // Kinds of steps that are about the state of a device elsewhere, while the packet stays.
 const inPlace = ["connection", "learn"];
 const lan = /^LAN (.*) of network$/;
@@ -68,7 +67,7 @@ function endOf(e: End): Hop {
 }
 
 function hop(kind: Hop["kind"], id: string, name: string): Hop {
-  return { id, kind, layer: layerOf[kind], name: name || id.slice(0, 8), link: links[kind] && links[kind] + encodeURIComponent(id), does: [], fate: "passed" };
+  return { id, kind, layer: layerOf[kind], name: name || id.slice(0, 8), link: pathOf(kind, id), does: [], fate: "passed" };
 }
 
 function outer(h: Hop) {

@@ -3,6 +3,7 @@
 import type { PortList, PortState, PortStates } from "./api";
 import { Empty, type Mood, Ref, Scroll, State } from "./parts";
 import { Link } from "./router";
+import { isAdmin } from "./session";
 
 const states: Record<PortState, { mood: Mood; text: string }> = {
   active: { mood: "good", text: "active" },
@@ -35,11 +36,11 @@ export function PortTable({ of: list, path, title = "Ports" }: { of: PortList; p
     <section aria-labelledby="ports">
       <h2 id="ports">{title} <span class="quiet">{list.total}</span></h2>
       {list.ports.length === 0 ? (
-        <Empty>{list.total === 0 ? "It has no ports." : "There are no more ports."}</Empty>
+        <Empty>{list.total === 0 ? "There are no ports." : "There are no more ports."}</Empty>
       ) : (
         <Scroll label="ports">
           <table>
-            <thead><tr><th>Name</th><th>State</th><th>Addresses</th><th>Network</th><th>Host</th><th>Owner</th></tr></thead>
+            <thead><tr><th>Name</th><th>State</th><th>Addresses</th><th>Network</th>{isAdmin() && <th>Host</th>}<th>Owner</th></tr></thead>
             <tbody>
               {list.ports.map((p) => (
                 <tr key={p.id}>
@@ -47,7 +48,7 @@ export function PortTable({ of: list, path, title = "Ports" }: { of: PortList; p
                   <td><PortStateOf state={p.state} /></td>
                   <td>{p.addresses.join(", ")}</td>
                   <td><Ref kind="network" id={p.network.id} name={p.network.name} /></td>
-                  <td>{p.host && <Ref kind="host" id={p.host.id} name={p.host.name} />}</td>
+                  {isAdmin() && <td>{p.host && <Ref kind="host" id={p.host.id} name={p.host.name} />}</td>}
                   <td>{p.device_owner}</td>
                 </tr>
               ))}

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, type Found } from "./api";
-import { paths } from "./parts";
+import { pathOf } from "./parts";
 import { go } from "./router";
 
 export function Search() {
@@ -31,7 +31,7 @@ export function Search() {
   const open = (f: Found) => {
     setText("");
     input.current?.blur();
-    go(paths[f.kind] + encodeURIComponent(f.id));
+    go(pathOf(f.kind, f.id)!);
   };
   const onKeyDown = (e: KeyboardEvent) => {
     if (!found) return;

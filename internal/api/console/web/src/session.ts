@@ -4,6 +4,12 @@ import { ApiError, call, type Session } from "./api";
 /** session is who is logged in; undefined until the server has been asked. */
 export const session = signal<Session | { ended: boolean } | undefined>(undefined);
 
+/** isAdmin reports whether who is logged in may see everything. */
+export function isAdmin(): boolean {
+  const who = session.value;
+  return who !== undefined && !("ended" in who) && who.admin;
+}
+
 /** resume asks who is logged in. */
 export async function resume() {
   try {

@@ -1,5 +1,5 @@
 import type { Name } from "./api";
-import { paths } from "./parts";
+import { pathOf } from "./parts";
 import { Link } from "./router";
 
 // Ids that stand by themselves: those within the name of a chain are a part of it.
@@ -17,8 +17,8 @@ export function Words({ text, names }: { text: string; names: Record<string, Nam
         // A text may say the kind itself: "arrives at port ID".
         const said = parts[i - 1].trimEnd().endsWith(name.kind);
         const label = (said && name.name) || [name.kind, name.name].filter(Boolean).join(" ");
-        const path = paths[name.kind];
-        return path ? <Link key={i} to={path + part}>{label}</Link> : <span key={i} title={part}>{label}</span>;
+        const path = pathOf(name.kind, part);
+        return path ? <Link key={i} to={path}>{label}</Link> : <span key={i} title={part}>{label}</span>;
       })}
     </>
   );

@@ -2,6 +2,7 @@ import type { End, Leg, Name, WhyAnswer } from "../api";
 import { Command, Empty, Page, State } from "../parts";
 import { PathOf } from "../path";
 import { Answered, asked, At, commandLine, EndName, Moment, QuestionForm, Service, Text, useAnswer } from "../question";
+import { isAdmin } from "../session";
 import { Words } from "../words";
 
 const fields = ["from", "to", "protocol", "port", "at"] as const;
@@ -17,7 +18,7 @@ export function Ask() {
         <Text name="from" label="From" value={question.from} placeholder="web or 198.51.100.7" required />
         <Text name="to" label="To" value={question.to} placeholder="db or 203.0.113.10" required />
         <Service of={question} any="443" />
-        <At value={question.at} />
+        {isAdmin() ? <At value={question.at} /> : <input type="hidden" name="at" value="" />}
       </QuestionForm>
       <Answered
         asking={asking}
@@ -58,8 +59,8 @@ function Answer({ of: a, question }: { of: WhyAnswer; question: Question }) {
           {a.service} from <EndName of={a.from} /> to <EndName of={a.to} />
         </p>
         <p class="quiet">
-          <Moment of={a} />{" "}
-          {!a.there.trace.liveState && !a.there.trace.hostId && "No agent answered; the server did, which knows no connections."}
+          {isAdmin() && <Moment of={a} />}{" "}
+          {isAdmin() && !a.there.trace.liveState && !a.there.trace.hostId && "No agent answered; the server did, which knows no connections."}
         </p>
       </section>
       {remedies.length > 0 && (

@@ -1,8 +1,9 @@
 import type { Author, ChangedField, ChangedObject, Gap, Revision } from "../answers";
 import type { History, Name } from "../api";
-import { Await, Command, count, Empty, Page, paths, Ref, State, time } from "../parts";
+import { Await, Command, count, Empty, Page, pathOf, Ref, State, time } from "../parts";
 import { useLoad } from "../load";
 import { address, go, Link, query } from "../router";
+import { isAdmin } from "../session";
 import { commandLine } from "../question";
 import { Words } from "../words";
 
@@ -118,7 +119,7 @@ function Change({ of: r, names }: { of: Revision; names: Record<string, Name> })
           </dl>
         ))}
         {r.author?.request_id && <p class="quiet">Request <code>{r.author.request_id}</code></p>}
-        <p><Link to={query("/ask", { at: `${r.epoch}.${r.revision}` })}>Ask about the network as it was then</Link></p>
+        {isAdmin() && <p><Link to={query("/ask", { at: `${r.epoch}.${r.revision}` })}>Ask about the network as it was then</Link></p>}
       </details>
     </li>
   );
@@ -137,7 +138,7 @@ function AuthorOf({ of: a }: { of: Author | null }) {
 
 function Thing({ of: o }: { of: ChangedObject }) {
   const label = o.name || o.id;
-  return paths[o.kind] && o.change !== "deleted" ? <Ref kind={o.kind} id={o.id} name={label} /> : <strong>{label}</strong>;
+  return pathOf(o.kind, o.id) && o.change !== "deleted" ? <Ref kind={o.kind} id={o.id} name={label} /> : <strong>{label}</strong>;
 }
 
 function Field({ of: f, names }: { of: ChangedField; names: Record<string, Name> }) {

@@ -1,6 +1,6 @@
 import type { CountedHost, Drop, Drops as Counted, Object as Thing, UnusedRules } from "../answers";
 import { useLoad } from "../load";
-import { Await, Command, count, Empty, Page, paths, Ref, Scroll, State, time } from "../parts";
+import { Await, Command, count, Empty, Page, Ref, Scroll, State, time } from "../parts";
 import { address, go, query } from "../router";
 import { commandLine } from "../question";
 
@@ -104,7 +104,7 @@ function Decider({ of: o }: { of: Thing }) {
   const kind = o.kind.replaceAll("-", " ");
   return (
     <>
-      {kind} {paths[kind] ? <Ref kind={kind} id={o.id} name={o.name} /> : o.name || o.id.slice(0, 8)}
+      {kind} <Ref kind={kind} id={o.id} name={o.name} />
       {o.group && <> of <Ref kind={o.group.kind.replaceAll("-", " ")} id={o.group.id} name={o.group.name} /></>}
     </>
   );

@@ -2,11 +2,12 @@
 
 import type { ComponentChildren } from "preact";
 import type { Group, Host, JoinedHost, Network, Port, PortList, Router, RouterEnd, Rule, Thing } from "../api";
-import { Await, Empty, Facts, Page, Ref, Scroll, State, time } from "../parts";
+import { Await, count, Empty, Facts, Page, Ref, Scroll, State, time } from "../parts";
 import { Measured, useSamples } from "../measured";
 import { PortStateOf, PortTable } from "../ports";
 import { useLoad } from "../load";
 import { address, Link, query } from "../router";
+import { isAdmin } from "../session";
 import { clock, HostState } from "./hosts";
 
 function Links({ children }: { children: ComponentChildren }) {
@@ -33,13 +34,8 @@ export function PortPage({ id }: { id: string }) {
         {(p) => (
           <>
             <Links>
-              <Link to={query("/reach", { from: p.id })}>What can it reach?</Link>
-              <Link to={query("/reach", { to: p.id })}>What can reach it?</Link>
               <Link to={query("/ask", { from: p.id })}>Would a connection pass?</Link>
-              <Link to={query("/topology", { scope: p.summary.network.id })}>Show in the topology</Link>
-              <Link to={query("/changes", { object: p.id })}>Changes</Link>
-              <Link to={query("/flows", { port: p.id })}>Flows</Link>
-              <Link to={query("/drops", { port: p.id })}>Drops</Link>
+              {isAdmin() && <PortLinks of={p} />}
             </Links>
             <Facts
               rows={[
@@ -47,9 +43,7 @@ export function PortPage({ id }: { id: string }) {
                 ["Floating IPs", p.floating_ips.map((f) => f.name).join(", ")],
                 ["MAC address", p.mac_address],
                 ["Network", <Ref kind="network" id={p.summary.network.id} name={p.summary.network.name} />],
-                ["Host", p.summary.host && <Ref kind="host" id={p.summary.host.id} name={p.summary.host.name} />],
-                ["Interface", p.interface],
-                ["Router", p.router && <Ref kind="router" id={p.router.id} name={p.router.name} />],
+                ...operators(p),
                 ["Owner", [p.summary.device_owner, p.device_id].filter(Boolean).join(" ")],
                 ["Port security", p.port_security ? "on" : <State mood="warn">off: it may send as any address, and no group filters</State>],
                 ...common(p),
@@ -59,7 +53,7 @@ export function PortPage({ id }: { id: string }) {
               <h2 id="rules">Rules in effect</h2>
               {!p.port_security ? (
                 <Empty>Port security is off: no rule applies, and everything passes.</Empty>
-              ) : p.groups.length === 0 ? (
+              ) : p.groups.length === 0 && !p.other_groups ? (
                 <Empty>The port is in no security group: there is no rule that lets something pass.</Empty>
               ) : (
                 p.groups.map((g) => (
@@ -69,7 +63,48 @@ export function PortPage({ id }: { id: string }) {
                   </section>
                 ))
               )}
+              {p.other_groups && p.port_security && <p class="quiet">It is also in {count(p.other_groups, "group")} of other projects, whose rules are not shown.</p>}
             </section>
+          </>
+        )}
+      </Await>
+    </Page>
+  );
+}
+
+function PortLinks({ of: p }: { of: Port }) {
+  return (
+    <>
+      <Link to={query("/reach", { from: p.id })}>What can it reach?</Link>
+      <Link to={query("/reach", { to: p.id })}>What can reach it?</Link>
+      <Link to={query("/topology", { scope: p.summary.network.id })}>Show in the topology</Link>
+      <Link to={query("/changes", { object: p.id })}>Changes</Link>
+      <Link to={query("/flows", { port: p.id })}>Flows</Link>
+      <Link to={query("/drops", { port: p.id })}>Drops</Link>
+    </>
+  );
+}
+
+/** operators returns the facts that tenants do not see. */
+function operators(p: Port): [string, ComponentChildren][] {
+  if (!isAdmin()) return [];
+  return [
+    ["Host", p.summary.host && <Ref kind="host" id={p.summary.host.id} name={p.summary.host.name} />],
+    ["Interface", p.interface],
+    ["Router", p.router && <Ref kind="router" id={p.router.id} name={p.router.name} />],
+  ];
+}
+
+/** OwnPorts lists the ports of the user's project. */
+export function OwnPorts() {
+  const ports = useLoad<PortList>(query("/v1/ports", { from: address.value.searchParams.get("from") ?? "" }), 15);
+  return (
+    <Page title="Your ports" aside={ports.at && <span class="quiet">as of {ports.at.toLocaleTimeString("en-GB")}</span>}>
+      <Await of={ports}>
+        {(l) => (
+          <>
+            <p class="quiet">The ports of your project's machines. <Link to="/ask">Ask whether a connection would pass</Link></p>
+            <PortTable of={l} path="/" />
           </>
         )}
       </Await>

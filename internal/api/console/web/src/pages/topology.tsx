@@ -1,5 +1,5 @@
 import type { Kind, Node, Topology as Graph } from "../api";
-import { Await, count, Empty, Page, paths, Ref, Scroll, State, Switch } from "../parts";
+import { Await, count, Empty, Page, pathOf as pageOf, Ref, Scroll, State, Switch } from "../parts";
 import { type Drawn, layerNames, Picture } from "../picture";
 import { countsOf, PortStateOf, stateText } from "../ports";
 import { useLoad } from "../load";
@@ -93,7 +93,7 @@ function targetOf(n: Node, shown: Shown): string | undefined {
   if (n.kind === "ports") return expanded(shown, n.id.split("/")[0]);
   if (n.kind === "project") return pathOf({ ...shown, scope: n.id });
   const kind = linkKinds[n.kind];
-  return kind && paths[kind] + encodeURIComponent(n.id);
+  return kind && pageOf(kind, n.id);
 }
 
 const isBad = (n: Node) => n.state === "down" || (n.ports?.down ?? 0) > 0;
