@@ -242,10 +242,16 @@ func (b *browser) terminal(name, command, text string) {
 	if !*pictures {
 		return
 	}
-	text = uuids.ReplaceAllString("$ "+command+"\n"+strings.TrimSpace(text), "6f1c24d0-5b7e-4c0e-9a51-0d2b7a3f9e18")
+	fixed := map[string]string{} // ids, of which each run has others
+	text = uuids.ReplaceAllStringFunc("$ "+command+"\n"+strings.TrimSpace(text), func(id string) string {
+		if fixed[id] == "" {
+			fixed[id] = fmt.Sprintf("6f1c24d0-5b7e-4c0e-9a51-%012d", len(fixed)+1)
+		}
+		return fixed[id]
+	})
 	b.do(chromedp.Navigate("about:blank"))
 	for theme, colours := range map[string]string{"light": "color:#1c2523;background:#fff", "dark": "color:#e6ecea;background:#1a2120"} {
-		const frame = "margin:0;padding:20px 24px;min-height:100vh;box-sizing:border-box;white-space:pre-wrap;font:15px/1.5 'DejaVu Sans Mono',monospace;"
+		const frame = "margin:0;padding:20px 24px;min-height:100vh;box-sizing:border-box;white-space:pre-wrap;font:14px/1.5 'DejaVu Sans Mono',monospace;"
 		height := evaluate[int64](b, fmt.Sprintf(`(() => {
 			document.body.style.margin = 0;
 			const shown = document.createElement("pre");
@@ -255,7 +261,7 @@ func (b *browser) terminal(name, command, text string) {
 			shown.style.minHeight = 0;
 			return shown.offsetHeight;
 		})()`, frame+colours, text))
-		b.size(1120, height)
+		b.size(1280, height)
 		b.shoot(filepath.Join("..", "..", "docs", "guides", "images", name+"-"+theme+".png"))
 	}
 	b.size(1280, 800)

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	pictures = flag.Bool("pictures", false, "write the pictures of docs/guides/console.md anew")
+	pictures = flag.Bool("pictures", false, "write the pictures of docs/guides/console.md and README.md anew")
 	shots    = flag.String("shots", "", "directory to write pictures of all of the console's pages to")
 )
 
