@@ -50,6 +50,8 @@ var guides = map[string]guide{
 			then: "(heddle why --from client --to web:22 || true) | grep 'nearest in group .* (security group web): ingress IPv4 tcp 80: its ports are 80, not 22'"},
 		"heddle why --from client:40122 --to web:80 --reply --steps": {change: map[string]string{"heddle why": "fails heddle why"}, // there is no such connection
 			then: "(heddle why --from client:40122 --to web:80 --reply || true) | grep 'back  denied (no-rule)'"},
+		"cat > routed.yaml <<'END'": {change: map[string]string{"heddle why": "fails heddle why"},
+			then: "(heddle why --from front --to 10.65.0.2:81 || true) | grep 'there denied (policy): on host h2: policy default/db inbound rule 1'; heddle calico delete -f routed.yaml"},
 		"kill $(ip netns pids web)            # its web server": {first: "ip netns exec web grep 192.0.2.53 /etc/resolv.conf",
 			then: "fails grep . <(heddle port list -o name); fails grep ': tap' <(ip -o link)"},
 	}},

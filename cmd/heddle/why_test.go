@@ -31,7 +31,7 @@ func TestWhy(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
-	has(t, text, "denied: tcp 80 ", "there denied (no-rule): ", "nearest in group "+closed.ID+" (security group closed): it has no rule for ingress")
+	has(t, text, "denied: tcp 80 ", "there denied (no-rule): no rule of the security groups of port ", " (web) lets it in\n", "nearest in group "+closed.ID+" (security group closed): it has no rule for ingress\n")
 	if strings.Contains(text, "no agent answered") {
 		t.Errorf("the agent was not asked:\n%s", text)
 	}

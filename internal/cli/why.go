@@ -132,7 +132,11 @@ func printWhy(w io.Writer, a *operator.WhyAnswer, steps bool) {
 			line("      by %s", objectText(&l.By[i]))
 		}
 		for _, n := range l.Nearest {
-			line("      nearest in group %s: %s: %s", named(names, n.Group), withNames(names, n.Text), withNames(names, strings.Join(n.Fails, "; ")))
+			text := n.Text
+			if len(n.Fails) > 0 {
+				text += ": " + strings.Join(n.Fails, "; ")
+			}
+			line("      nearest in group %s: %s", named(names, n.Group), withNames(names, text))
 		}
 		if steps {
 			l.Trace.Names = a.Names

@@ -12,6 +12,7 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 // Directions of rules.
@@ -45,13 +46,24 @@ func (x *inquiry) filteredAt(l *leg) (filtered, bool) {
 	return f, true
 }
 
+// explainNoRule says of a packet that no rule of a port's security groups let pass which ones came
+// nearest.
+func (x *inquiry) explainNoRule(l *leg) {
+	f, ok := x.filteredAt(l)
+	if l.code != flow.CodeNoRule || !ok || !x.caller.Owns(f.port.ProjectID) {
+		return
+	}
+	way := map[string]string{ingress: "in", egress: "out"}[f.direction]
+	l.Reason = fmt.Sprintf("no rule of the security groups of port %s lets it %s", f.port.ID, way)
+	if len(f.port.SecurityGroups) == 0 {
+		l.Reason = fmt.Sprintf("port %s is in no security group, so no rule lets it %s", f.port.ID, way)
+	}
+	l.Nearest = x.nearest(&f)
+}
+
 // nearest returns the rule of each security group at the port that came nearest to letting the
 // packet pass.
-func (x *inquiry) nearest(l *leg) (all []operator.NearestRule) {
-	f, ok := x.filteredAt(l)
-	if !ok || !x.caller.Owns(f.port.ProjectID) {
-		return nil
-	}
+func (x *inquiry) nearest(f *filtered) (all []operator.NearestRule) {
 	for _, id := range f.port.SecurityGroups {
 		g, ok := schema.SecurityGroups.Peek(x.snap, id)
 		if !ok {
@@ -64,7 +76,7 @@ func (x *inquiry) nearest(l *leg) (all []operator.NearestRule) {
 			if r.Direction != f.direction {
 				continue
 			}
-			fails := x.failing(&f, r)
+			fails := x.failing(f, r)
 			if met := clausesOf(r) - len(fails); fewest < 0 || len(fails) < fewest || len(fails) == fewest && met > most {
 				fewest, most = len(fails), met
 				best = operator.NearestRule{Group: id, Rule: r.ID, Text: RuleText(r), Fails: fails}

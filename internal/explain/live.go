@@ -38,8 +38,6 @@ func (x *inquiry) await(ctx context.Context, ask Ask, l *leg, q *operator.WhyReq
 	l.at.Frame, l.Nearest, l.By = live.Frame, nil, nil
 	l.Trace = *live
 	l.judge()
-	if l.code == flow.CodeNoRule {
-		l.Nearest = x.nearest(l)
-	}
+	x.explainNoRule(l)
 	return nil
 }

@@ -1,8 +1,10 @@
 package explain
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -225,4 +227,54 @@ func TestWhyAcross(t *testing.T) {
 	}
 	c.apply(a.Remedies[0])
 	c.why("web", "10.65.0.2", 5432, operator.Allowed)
+}
+
+// TestTenantOnRoutedHosts: a tenant gets answers about own ports on routed hosts, and learns of
+// others only what was in the question.
+func TestTenantOnRoutedHosts(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.routedHosts()
+	n := create(c, c.Networks(), neutron.Networks, `{"name":"routed","provider:network_type":"routed","shared":true}`).ID
+	create(c, c.Subnets(), neutron.Subnets, `{"network_id":%q,"ip_version":4,"cidr":"10.66.0.0/24"}`, n)
+	group := create(c, c.SecurityGroups(), neutron.SecurityGroups, `{"name":"mine","tenant_id":"tenant"}`).ID
+	mine := c.port(n, "mine", "h1", fmt.Sprintf(`,"tenant_id":"tenant","security_groups":[%q],"device_owner":"compute:nova","device_id":"vm-mine"`, group))
+	mine2 := c.port(n, "mine2", "h2", fmt.Sprintf(`,"tenant_id":"tenant","security_groups":[%q],"device_owner":"compute:nova","device_id":"vm-mine2"`, group))
+	theirs := c.port(n, "secret", "h2", `,"device_owner":"compute:nova","device_id":"vm-secret"`)
+	c.put(map[calico.Key]string{calico.GlobalConfigKey{Name: "InterfacePrefix"}: "tap"})
+
+	denied := func() *operator.WhyAnswer {
+		a, err := c.asked(operator.WhyRequest{From: "mine", To: "mine2", Port: 22})
+		if err != nil || a.Verdict != operator.Denied || a.There.Trace.Code != flow.CodeDefaultDeny || len(a.Remedies) != 1 {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		return a
+	}
+	c.do(denied().Remedies[0])
+	if a, err := c.asked(operator.WhyRequest{From: "mine", To: "mine2", Port: 22}); err != nil || a.Verdict != operator.Allowed {
+		t.Errorf("with the rule: %+v, %v", a, err)
+	}
+
+	at := func(p *neutron.PortView) string { return p.FixedIPs[0].IPAddress.String() }
+	secrets := []string{theirs.ID, at(theirs), "secret", "h1", "h2", "vm-", "tap", "db", "edge", "10.65.0.2"}
+	for _, from := range []string{"mine", mine.ID, at(theirs), "secret", "db", "10.65.0.2"} {
+		for _, to := range []string{"mine2", at(mine2), at(theirs), "secret", "db", "10.65.0.2", "h2", "198.51.100.7"} {
+			for _, port := range []uint16{0, 22, 5432} {
+				q := operator.WhyRequest{From: from, To: to, Port: port}
+				text := ""
+				if a, err := c.asked(q); err != nil {
+					text = err.Error()
+				} else if raw, err := json.Marshal(a); err != nil {
+					t.Fatal(err)
+				} else {
+					text = string(raw)
+				}
+				for _, s := range secrets {
+					if !strings.Contains(from+" "+to, s) && regexp.MustCompile(`\b`+regexp.QuoteMeta(s)).MatchString(text) {
+						t.Fatalf("%+v shows %s:\n%s", q, s, text)
+					}
+				}
+			}
+		}
+	}
 }

@@ -47,6 +47,8 @@ func (x *inquiry) concealLeg(l *operator.WhyLeg, names map[string]flow.TraceName
 		seen.Reason = "arrives at port " + seen.Port
 	case l.Allowed:
 		seen.Reason = "leaves for where the other end is"
+	case len(l.Nearest) > 0: // of a port of the caller's
+		seen.Reason = l.Reason
 	case len(seen.By) > 0:
 		o := &seen.By[len(seen.By)-1]
 		seen.Reason = fmt.Sprintf("dropped by the %s %s", strings.ReplaceAll(o.Kind, "-", " "), cmp.Or(o.ID, "of another project"))

@@ -338,9 +338,7 @@ func (x *inquiry) run(l *leg) {
 	}
 	l.Trace = flow.Answer(d)
 	l.judge()
-	if l.code == flow.CodeNoRule {
-		l.Nearest = x.nearest(l)
-	}
+	x.explainNoRule(l)
 }
 
 // judge finds out by the trace whether the packet has arrived.
@@ -400,12 +398,10 @@ func (x *inquiry) consult(ctx context.Context, ask Ask, l *leg) error {
 	l.Trace = *live
 	l.judge()
 	l.overruled = before != l.Allowed
-	switch {
-	case l.overruled && l.Allowed:
+	if l.overruled && l.Allowed {
 		l.Nearest, l.Reason = nil, l.Reason+", by a connection that host "+live.HostID+" knows"
-	case l.code == flow.CodeNoRule:
-		l.Nearest = x.nearest(l)
 	}
+	x.explainNoRule(l)
 	return nil
 }
 

@@ -56,11 +56,13 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 	events := NewEvents()
 	rep.OnChange(events.Add)
 	apitest.Run(t, rep)
+	calico := replica.New(st, replica.Options{}, schema.CalicoObjects())
+	apitest.Run(t, calico)
 	w := &world{db: records.NewDB(st, rep)}
 	mux := http.NewServeMux()
 	Register(mux, Options{
 		DB: w.db, Formats: schema.Formats{{Number: 1, MinReader: 1}, {Number: 2, MinReader: 1}}, Log: slog.New(slog.DiscardHandler), TraceWait: wait, WorkloadWait: wait, Events: events,
-		Neutron: neutronOver,
+		Neutron: neutronOver, Calico: calico,
 		Cluster: func(context.Context) ([]ClusterMember, error) { return w.cluster, nil },
 	})
 	srv := httptest.NewServer(api.RequireToken(tokens(), "", described(t, api.Routes(mux, api.NoRoute))))

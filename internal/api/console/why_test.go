@@ -1,12 +1,20 @@
 package console
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
 	"time"
 
+	"heddle/calico"
 	"heddle/internal/api"
+	"heddle/internal/api/operator"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
 )
 
 // TestWhoMayAsk: members and readers ask within their project, and users without one or without a
@@ -49,5 +57,39 @@ func TestQuestions(t *testing.T) {
 	ends[0]()
 	if _, err := q.begin("u"); err != nil {
 		t.Errorf("after the end of one: %v", err)
+	}
+}
+
+// TestWhyWithRoutedPorts: a question about a change of routed ports is answered by what the change
+// makes of Calico's objects.
+func TestWhyWithRoutedPorts(t *testing.T) {
+	w := newWorld(t, time.Second)
+	w.update(t, func(tx *records.Tx) error { return schema.Hosts.Put(tx, &topology.Host{ID: host, Name: "h1"}) })
+	prefix, err := calico.GlobalConfigKey{Name: "InterfacePrefix"}.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Store().Commit(t.Context(), nil, []store.Op{{Key: prefix, Value: []byte("tap")}}); err != nil {
+		t.Fatal(err)
+	}
+	steps := `{"op":"create","type":"network","data":{"id":"n","provider:network_type":"routed"}},
+		{"op":"create","type":"subnet","data":{"network_id":"n","ip_version":4,"cidr":"10.66.0.0/24"}},
+		{"op":"create","type":"security_group","data":{"id":"g","name":"db"}},
+		{"op":"create","type":"port","data":{"name":"front","network_id":"n","binding:host_id":"h1","device_owner":"compute:nova","device_id":"vm1"}},
+		{"op":"create","type":"port","data":{"name":"db","network_id":"n","binding:host_id":"h1","device_owner":"compute:nova","device_id":"vm2","security_groups":["g"]}}`
+	rule := `,{"op":"create","type":"security_group_rule","data":{"security_group_id":"g","direction":"ingress","protocol":"tcp","port_range_min":80,"port_range_max":80}}`
+	for _, c := range []struct {
+		steps string
+		want  operator.Verdict
+		code  flow.Code
+	}{{steps, operator.Denied, flow.CodeDefaultDeny}, {steps + rule, operator.Allowed, 0}} {
+		status, text := w.postTo(t, "/v1/why", "operator", `{"from":"front","to":"db","port":80,"with":[`+c.steps+`]}`)
+		var a operator.WhyAnswer
+		if err := json.Unmarshal([]byte(text), &a); err != nil || status != http.StatusOK {
+			t.Fatalf("got %d %s: %v", status, text, err)
+		}
+		if a.Verdict != c.want || a.There.Trace.Code != c.code || a.To.Endpoint == "" {
+			t.Errorf("%s, want %s: %s", a.Verdict, c.want, text)
+		}
 	}
 }
