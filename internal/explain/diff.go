@@ -233,7 +233,9 @@ func (c *comparison) pairsOf(v int, groups []*group) (direct, routed []pairQuest
 	}
 	divided := map[string]bool{} // networks
 	for _, g := range groups {
-		divided[g.network] = divided[g.network] || c.isDivided(g.network)
+		if _, known := divided[g.network]; !known {
+			divided[g.network] = c.isDivided(g.network)
+		}
 	}
 	for _, from := range groups {
 		for _, to := range groups {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -26,9 +27,8 @@ var references = map[string]neutron.Resource{
 	"remote_address_group_id": neutron.AddressGroups,
 }
 
-// resolve puts the ids of objects in the place of their names, among the attributes of a step and
-// what these have inside. It returns the attribute with a name that several objects have, and why
-// that is none.
+// resolve puts the ids of objects in the place of their names, in a step's own id and its
+// attributes. It returns the attribute with a name that several objects have, and why that is none.
 func (d *draft) resolve(ctx context.Context, s *operator.ChangeStep, data map[string]any) (attribute, why string, err error) {
 	if own, ok := changedResource(s); ok {
 		if data["id"], why, err = d.idOf(ctx, own, data["id"]); why != "" || err != nil {
@@ -36,34 +36,35 @@ func (d *draft) resolve(ctx context.Context, s *operator.ChangeStep, data map[st
 		}
 	}
 	for name, value := range data {
-		switch value := value.(type) {
-		case map[string]any:
-			if attribute, why, err = d.resolve(ctx, &operator.ChangeStep{}, value); why != "" || err != nil {
-				return name + "." + attribute, why, err
-			}
-			continue
-		case []any:
-			for i := range value {
-				if inner, ok := value[i].(map[string]any); ok {
-					attribute, why, err = d.resolve(ctx, &operator.ChangeStep{}, inner)
-					attribute = "." + attribute
-				} else if r, ok := references[name]; ok {
-					attribute = ""
-					value[i], why, err = d.idOf(ctx, r, value[i])
-				}
-				if why != "" || err != nil {
-					return fmt.Sprintf("%s[%d]%s", name, i, attribute), why, err
-				}
-			}
-		default:
-			if r, ok := references[name]; ok {
-				if data[name], why, err = d.idOf(ctx, r, value); why != "" || err != nil {
-					return name, why, err
-				}
-			}
+		if data[name], attribute, why, err = d.resolveValue(ctx, name, value); why != "" || err != nil {
+			return attribute, why, err
 		}
 	}
 	return "", "", nil
+}
+
+// resolveValue returns the value of an attribute with ids in the place of names; see resolve.
+func (d *draft) resolveValue(ctx context.Context, name string, value any) (now any, attribute, why string, err error) {
+	switch value := value.(type) {
+	case map[string]any:
+		for inner, x := range value {
+			if value[inner], attribute, why, err = d.resolveValue(ctx, inner, x); why != "" || err != nil {
+				return nil, name + "." + attribute, why, err
+			}
+		}
+	case []any:
+		for i, x := range value {
+			if value[i], attribute, why, err = d.resolveValue(ctx, name, x); why != "" || err != nil {
+				return nil, fmt.Sprintf("%s[%d]%s", name, i, strings.TrimPrefix(attribute, name)), why, err
+			}
+		}
+	case string:
+		if r, ok := references[name]; ok {
+			now, why, err = d.idOf(ctx, r, value)
+			return now, name, why, err
+		}
+	}
+	return value, "", "", nil
 }
 
 // changedResource returns the resource of the object that a step's id is of, if it is there

@@ -61,15 +61,17 @@ func (c *console) diffChange(ctx context.Context, req *operator.DiffRequest) (*o
 	return a, err
 }
 
-// cutConnections asks all hosts for their open connections among some.
+// cutConnections asks the hosts where some connections may come in which of them are open.
 func (c *console) cutConnections(ctx context.Context, snap *records.Snap, sets []flow.ConnectionSet) (*operator.CutConnections, error) {
 	hosts, err := overlayHosts(snap, "")
 	if err != nil {
 		return nil, err
 	}
+	at := setsByHost(snap, hosts, sets)
+	hosts = slices.DeleteFunc(hosts, func(h *topology.Host) bool { return at[h.ID] == nil })
 	requests := make([]flow.TraceRequest, len(hosts))
 	for i, h := range hosts {
-		requests[i] = flow.TraceRequest{HostID: h.ID, Connections: &flow.ConnectionsRequest{Sets: setsAt(snap, h, sets)}}
+		requests[i] = flow.TraceRequest{HostID: h.ID, Connections: &flow.ConnectionsRequest{Sets: at[h.ID]}}
 	}
 	answers := c.askEach(ctx, requests)
 	cut := &operator.CutConnections{Examples: []operator.CutConnection{}}
@@ -79,7 +81,7 @@ func (c *console) cutConnections(ctx context.Context, snap *records.Snap, sets [
 			why = agentEarlier
 		}
 		if why != "" {
-			cut.Missing = append(cut.Missing, operator.CountedHost{Name: h.Name, Error: why})
+			cut.Missing = append(cut.Missing, operator.CountedHost{Name: h.Name, Plane: planeOverlay, Error: why})
 			continue
 		}
 		cut.Count += a.Connections.Count
@@ -90,15 +92,26 @@ func (c *console) cutConnections(ctx context.Context, snap *records.Snap, sets [
 	return cut, nil
 }
 
-// setsAt returns the parts of sets of connections that may come in at a host.
-func setsAt(snap *records.Snap, h *topology.Host, sets []flow.ConnectionSet) (at []flow.ConnectionSet) {
+// setsByHost returns the parts of sets of connections that may come in at hosts, by their ids: by
+// the ports that are bound there, and from outside by each.
+func setsByHost(snap *records.Snap, hosts []*topology.Host, sets []flow.ConnectionSet) map[string][]flow.ConnectionSet {
+	at := map[string][]flow.ConnectionSet{}
 	for _, s := range sets {
-		s.Ports = slices.DeleteFunc(slices.Clone(s.Ports), func(id string) bool {
-			p, ok := schema.Ports.Peek(snap, id)
-			return !ok || p.ServedBy() != h.ID
-		})
-		if len(s.Ports)+len(s.From) > 0 {
-			at = append(at, s)
+		if len(s.From) > 0 {
+			for _, h := range hosts {
+				at[h.ID] = append(at[h.ID], s)
+			}
+			continue
+		}
+		ports := map[string][]string{}
+		for _, id := range s.Ports {
+			if p, ok := schema.Ports.Peek(snap, id); ok {
+				ports[p.ServedBy()] = append(ports[p.ServedBy()], id)
+			}
+		}
+		for host, ids := range ports {
+			s.Ports = ids
+			at[host] = append(at[host], s)
 		}
 	}
 	return at
